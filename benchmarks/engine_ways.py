@@ -25,7 +25,7 @@ from corelane.engine.backends.packing import settle
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.batching import smallest_fit
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, cut_to, parse_buckets
-from corelane.engine.windows import Window
+from corelane.engine.task import Window
 from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, TokenizedQuery
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from corelane.tasks.question_answering.options import AnswerOptions

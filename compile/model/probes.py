@@ -14,9 +14,8 @@ from compile.tasks.task import CompileTask
 from corelane.artifacts.manifest import TokenizerSpec
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
-from corelane.engine.task import Query
+from corelane.engine.task import Query, Window
 from corelane.engine.text.engine import TextEngine
-from corelane.engine.windows import Window
 from corelane.errors import CompileFailed, ModelRefused
 from corelane.errors.reasons import first_line
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from corelane.domain.dispatch import PUBLIC, SMALL_TOKENS
 from corelane.domain.jobs import Priority
 from corelane.engine.buckets import Bucket
-from corelane.engine.windows import Window
+from corelane.engine.task import Window
 
 #: An owner begins at least one in this many batches with its oldest item.
 OLDEST_TURN = 8

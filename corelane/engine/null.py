@@ -16,8 +16,7 @@ from corelane.domain.jobs import DEFAULT_TASK, JobStatus
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.runner import Runner, ServedModel
-from corelane.engine.task import Query, Ready, Result, RunnerWork, TaskEngine
-from corelane.engine.windows import Window
+from corelane.engine.task import Query, Ready, Result, RunnerWork, TaskEngine, Window
 from corelane.tasks.registry import TASKS, task_named
 
 

@@ -32,17 +32,13 @@ from corelane.engine.buckets import Bucket, cut_to, tallest
 from corelane.engine.passes import ForwardPass, Pace, PassTable, PassTimes, choose
 from corelane.engine.previews import LONG_WINDOWS, Preview, PreviewTimes
 from corelane.engine.sharing import LITTLE_ITEMS, LITTLE_TOKENS, Charge, ItemInProgress, SharedItems
-from corelane.engine.task import Query, Ready, Result, RunnerLimits, TaskEngine, Tokenized, failure
+from corelane.engine.task import UNLIMITED, Query, Ready, Result, RunnerLimits, TaskEngine, Tokenized, Window, failure
 from corelane.engine.warming import PASSES, warm_ups
-from corelane.engine.windows import Window
 from corelane.errors import ArtifactRefused, RunFailed
 from corelane.tasks.registry import task_named
 
 #: A query's key and its result.
 Answered = tuple[Any, Result]
-
-
-UNLIMITED = RunnerLimits()
 
 
 @dataclass(frozen=True, slots=True)

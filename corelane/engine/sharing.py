@@ -15,8 +15,7 @@ from corelane.engine.batching import WaitingItem, smallest_fit
 from corelane.engine.buckets import Bucket
 from corelane.engine.passes import Pace
 from corelane.engine.previews import LONG_WINDOWS, PreviewTimes
-from corelane.engine.task import Query, Result, TaskEngine, Tokenized
-from corelane.engine.windows import Window
+from corelane.engine.task import Query, Result, TaskEngine, Tokenized, Window
 from corelane.errors import RunFailed
 
 #: A job with at most this many waiting tokens (three small items) gets a batch of its own, if few rows take less time.

@@ -13,7 +13,6 @@ from corelane.domain.dispatch import PUBLIC
 from corelane.domain.jobs import JobStatus, Priority, TaskOptions
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
-from corelane.engine.windows import Window
 from corelane.errors import CorelaneError
 from corelane.tasks.registry import task_named
 
@@ -67,6 +66,23 @@ class RunnerLimits:
     max_windows: float = math.inf
     handlers: tuple[str, ...] = ()
     core: int = 0
+
+
+UNLIMITED = RunnerLimits()
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of an item's text that is read as one row: its tokens ``start`` to ``end`` (exclusive).
+
+    ``length`` counts all tokens of the row. ``part`` is the number of the text, of items that have several or are read
+    several times.
+    """
+
+    start: int
+    end: int
+    length: int
+    part: int = 0
 
 
 class Tokenized(Protocol):

@@ -8,7 +8,7 @@ from corelane.domain.dispatch import PUBLIC
 from corelane.domain.jobs import Priority
 from corelane.engine.batching import OLDEST_TURN, SAVED_TOKENS, Choose, Share, WaitingItem, next_batch, smallest_fit
 from corelane.engine.buckets import DEFAULT_BUCKETS, Bucket, parse_buckets
-from corelane.engine.windows import Window
+from corelane.engine.task import Window
 from corelane.errors import CompileFailed
 
 LADDER = parse_buckets("16x64,8x128,8x256,4x384")

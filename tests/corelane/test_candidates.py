@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from corelane.engine.task import Window
 from corelane.engine.text.tokenize import TextTokens
-from corelane.engine.windows import Window
 from corelane.tasks.question_answering.engine.spans import SpanSource, choose_candidates
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from corelane.tasks.question_answering.engine.task import TokenizedQuery, search_rows

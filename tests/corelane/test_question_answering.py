@@ -7,6 +7,7 @@ from tokenizers import Tokenizer
 
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
 from corelane.engine.buckets import Bucket
+from corelane.engine.task import RunnerLimits
 from corelane.tasks.question_answering.engine.spans import Candidate
 from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, TokenizedQuery
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
@@ -41,7 +42,7 @@ def make_task(tokenizer: CountingTokenizer, artifact: Artifact, cache_tokens: in
         tokenizer,  # type: ignore[arg-type]
         artifact.manifest.tokenizer,
         artifact.manifest.max_length,
-        cache_tokens=cache_tokens,
+        RunnerLimits(cache_tokens=cache_tokens),
     )
 
 

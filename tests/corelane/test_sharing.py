@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.protocol import Logits, Model, WindowBatch
-from corelane.engine.runner import UNLIMITED, Runner
+from corelane.engine.runner import Runner
 from corelane.engine.sharing import FOUND, FRAGMENT_BATCHES, fragment_size
-from corelane.engine.task import Result, RunnerLimits
+from corelane.engine.task import UNLIMITED, Result, RunnerLimits, Window
 from corelane.engine.text import chunks
-from corelane.engine.windows import Window
 from corelane.errors import RunFailed
 from corelane.tasks.question_answering.engine.fragments import pack_spans, pack_windows, unpack_spans, unpack_windows
 from corelane.tasks.question_answering.engine.spans import find_spans

@@ -15,9 +15,8 @@ from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import PUBLIC
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner
-from corelane.engine.task import Query
+from corelane.engine.task import Query, Window
 from corelane.engine.text.engine import ReadRow, TokenizedText
-from corelane.engine.windows import Window
 from corelane.errors import ModelRefused
 from corelane.settings import Settings
 from corelane.store.jobs.submission import Submission

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corelane.engine.task import Query
+from corelane.engine.task import Query, Window
 from corelane.engine.text.engine import ReadRow
-from corelane.engine.windows import Window
 from corelane.tasks.token_classification.engine import most_inside
 from corelane.tasks.token_classification.wire import EntityOptions
 from tests.families.texts import MULTI_SCRIPT

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from corelane.engine.runner import Runner
 from corelane.engine.sharing import FRAGMENTS_EACH, fragment_size
-from corelane.engine.windows import Window
+from corelane.engine.task import Window
 from corelane.store.dispatch import Exchange
 from corelane.store.parts import FoundPart, Offer, PartsDone, TakenPart
 from workers.core.pending import Key, PendingSlice

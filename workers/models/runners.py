@@ -29,8 +29,8 @@ from corelane.engine.backends.protocol import Backend
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.memory import resident_bytes
 from corelane.engine.null import NullRunner
-from corelane.engine.runner import UNLIMITED, Runner
-from corelane.engine.task import RunnerLimits
+from corelane.engine.runner import Runner
+from corelane.engine.task import UNLIMITED, RunnerLimits
 from corelane.errors import ArtifactRefused, CorelaneError
 from corelane.log import get_logger
 from corelane.settings import NEURON_PYTHON

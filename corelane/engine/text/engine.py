@@ -20,11 +20,10 @@ from corelane.artifacts.template import Template
 from corelane.domain.dispatch import MIN_TEXT_SHARE, count_windows, overlap
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
-from corelane.engine.task import Query, Ready, Result, RunnerLimits, RunnerWork, TaskEngine, failure
+from corelane.engine.task import UNLIMITED, Query, Ready, Result, RunnerLimits, RunnerWork, TaskEngine, Window, failure
 from corelane.engine.text.chunks import ChunkReader
 from corelane.engine.text.tokenize import Passage, TextTokens, TokenCache, tokenize
 from corelane.engine.text.tokenizer import open_tokenizer
-from corelane.engine.windows import Window
 from corelane.errors import CorelaneError, InvalidInput, TextTooLong, TooManyWindows
 
 Tokens = NDArray[np.int32]
@@ -80,39 +79,26 @@ class TextEngine(TaskEngine[Any]):
     overlap: ClassVar[int] = 0
 
     def __init__(
-        self,
-        tokenizer: Tokenizer,
-        spec: TokenizerSpec,
-        max_length: int,
-        *,
-        cache_tokens: int = 0,
-        max_windows: float = math.inf,
+        self, tokenizer: Tokenizer, spec: TokenizerSpec, max_length: int, limits: RunnerLimits = UNLIMITED
     ) -> None:
-        """Cache texts of up to ``cache_tokens`` in all; refuse an item of more than ``max_windows``."""
         self.work = RunnerWork()
         self.read_for: Collection[Hashable] = ()
         self._tokenizer = tokenizer
         self._spec = spec
         self._pair, self._single = RowShape(spec.layout()), RowShape(spec.single_layout())
-        template = spec.layout()
+        self._template = template = spec.layout()
         #: The visible token of empty rows. It is not padding: some networks count the tokens that are not padding.
         self._filler = (*template.before, *template.between, *template.after, spec.pad_id)[0]
         self._max_length = max_length
-        self._max_windows = max_windows
-        self._cache = TokenCache(cache_tokens)
+        self._max_windows = limits.max_windows
+        self._cache = TokenCache(limits.cache_tokens)
         self._long = ChunkReader(tokenizer)
 
     @classmethod
     def open(cls, artifact: Artifact, limits: RunnerLimits, calibration: Calibration | None) -> Self:  # noqa: ARG003
         """Open the tokenizer of an artifact, and what else its task keeps there; raise ArtifactRefused."""
         manifest = artifact.manifest
-        return cls(
-            open_tokenizer(artifact),
-            manifest.tokenizer,
-            manifest.max_length,
-            cache_tokens=limits.cache_tokens,
-            max_windows=limits.max_windows,
-        )
+        return cls(open_tokenizer(artifact), manifest.tokenizer, manifest.max_length, limits)
 
     def refusal(self, query: Query) -> CorelaneError | None:  # noqa: ARG002  # for tasks whose options a model refuses
         """Return why a query cannot be answered, before it is read; None if it can."""

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from corelane.engine.task import Query
+from corelane.engine.task import Query, Window
 from corelane.engine.text.arrays import join, pack_arrays, unpack_arrays
 from corelane.engine.text.engine import NO_TOKENS, ReadRow, TextEngine, TextPart, TokenizedText
 from corelane.engine.text.tokenize import NO_PLACES, TextTokens
-from corelane.engine.windows import Window
 
 
 def in_order(rows: Sequence[ReadRow]) -> list[ReadRow]:

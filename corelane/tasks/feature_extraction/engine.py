@@ -11,9 +11,8 @@ from corelane.artifacts.calibration import Calibration
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.jobs import JobStatus
 from corelane.engine.backends.protocol import Logits
-from corelane.engine.task import Query, Ready, Result, RunnerLimits
+from corelane.engine.task import Query, Ready, Result, RunnerLimits, Window
 from corelane.engine.text.engine import ReadRow, TextEngine, TokenizedText
-from corelane.engine.windows import Window
 from corelane.errors import CorelaneError, InvalidInput
 from corelane.tasks.feature_extraction.pooling import combine, encode, finish, pool
 

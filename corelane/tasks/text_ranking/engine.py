@@ -14,12 +14,11 @@ from corelane.artifacts.calibration import Calibration
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import CHARS_PER_TOKEN
 from corelane.domain.jobs import JobStatus
-from corelane.engine.task import Query, Ready, Result, RunnerLimits, failure
+from corelane.engine.task import Query, Ready, Result, RunnerLimits, Window, failure
 from corelane.engine.text.chunks import CHUNK_CHARS, Document, cut_text
 from corelane.engine.text.engine import ReadRow, TextPart, TokenizedText, Tokens
 from corelane.engine.text.tokenize import TextTokens, tokenize
 from corelane.engine.text.vectors import VectorEngine
-from corelane.engine.windows import Window
 from corelane.errors import InvalidInput
 from corelane.tasks.text_classification.scores import SCORE_DIGITS, scores_of
 from corelane.tasks.text_classification.wire import Function

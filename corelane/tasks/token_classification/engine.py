@@ -9,11 +9,10 @@ from corelane.artifacts.calibration import Calibration
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.jobs import JobStatus
 from corelane.engine.backends.protocol import Logits
-from corelane.engine.task import Result, RunnerLimits
+from corelane.engine.task import Result, RunnerLimits, Window
 from corelane.engine.text.engine import ReadRow, TextEngine, TokenizedText
 from corelane.engine.text.offsets import convert_offsets
 from corelane.engine.text.tokenize import TextTokens
-from corelane.engine.windows import Window
 from corelane.tasks.token_classification.entities import Scores, find_entities, softmax
 from corelane.tasks.token_classification.task import TokenClassification
 

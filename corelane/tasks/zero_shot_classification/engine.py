@@ -12,11 +12,10 @@ import numpy as np
 from corelane.artifacts.calibration import Calibration
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.jobs import JobStatus
-from corelane.engine.task import Query, Result, RunnerLimits
+from corelane.engine.task import Query, Result, RunnerLimits, Window
 from corelane.engine.text.engine import ReadRow, TextPart, TokenizedText, Tokens
 from corelane.engine.text.tokenize import TextTokens
 from corelane.engine.text.vectors import VectorEngine
-from corelane.engine.windows import Window
 from corelane.errors import InvalidInput
 from corelane.tasks.text_classification.scores import Doubles, best_first, scores_of
 from corelane.tasks.zero_shot_classification.task import NO_LABELS, ZeroShotClassification, labels_of

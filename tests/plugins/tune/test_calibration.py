@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from corelane.artifacts.calibration import CALIBRATION_NAME, Calibration, Curve, read_calibration, write_calibration
 from corelane.artifacts.manifest import Artifact, check_files, read_artifact
 from corelane.engine.runner import Runner
+from corelane.engine.task import Window
 from corelane.engine.text.tokenize import TextTokens
-from corelane.engine.windows import Window
 from corelane.errors import ArtifactRefused, InvalidInput, SetupError
 from corelane.tasks.question_answering.engine.spans import Candidate, WindowSpans, gives_answer
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query

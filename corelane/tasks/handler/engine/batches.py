@@ -10,8 +10,7 @@ from pydantic import BaseModel, ValidationError
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.null import AnyShape
-from corelane.engine.task import Query
-from corelane.engine.windows import Window
+from corelane.engine.task import Query, Window
 from corelane.errors import CorelaneError, RunFailed
 from corelane.errors.reasons import last_line
 from corelane.errors.sentences import first_fault

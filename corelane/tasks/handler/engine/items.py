@@ -10,8 +10,7 @@ from pydantic import BaseModel, ValidationError
 from corelane.domain.jobs import JobStatus
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
-from corelane.engine.task import Query, Ready, Result, RunnerWork, TaskEngine, failure
-from corelane.engine.windows import Window
+from corelane.engine.task import Query, Ready, Result, RunnerWork, TaskEngine, Window, failure
 from corelane.errors import CorelaneError, InvalidInput, RunFailed
 from corelane.errors.reasons import last_line
 from corelane.errors.sentences import first_fault

@@ -13,8 +13,8 @@ from corelane.domain.dispatch import LEAST_TOKENS
 from corelane.engine.backends.protocol import Backend
 from corelane.engine.buckets import Bucket
 from corelane.engine.memory import resident_bytes
-from corelane.engine.runner import UNLIMITED, Runner, RunningBatch, ServedModel
-from corelane.engine.task import RunnerLimits, Tokenized
+from corelane.engine.runner import Runner, RunningBatch, ServedModel
+from corelane.engine.task import UNLIMITED, RunnerLimits, Tokenized
 from corelane.errors import ArtifactRefused, CorelaneError, LoadFailed
 from corelane.errors.reasons import last_line
 from corelane.tasks.handler.engine.batches import HandlerBatch, HandlerModel, ItemToRun

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from corelane.engine.task import Query
+from corelane.engine.task import Query, Window
 from corelane.engine.text.arrays import join, pack_arrays, unpack_arrays
-from corelane.engine.windows import Window
 from corelane.tasks.question_answering.engine.spans import SpanLogits, WindowSpans
 from corelane.tasks.question_answering.options import AnswerOptions
 

@@ -15,15 +15,13 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from corelane.artifacts.calibration import Calibration
-from corelane.artifacts.manifest import Artifact, TokenizerSpec
+from corelane.artifacts.manifest import Artifact
 from corelane.domain.jobs import JobStatus
 from corelane.engine.backends.protocol import Logits
-from corelane.engine.task import Query, Result, RunnerLimits
+from corelane.engine.task import Query, Result, RunnerLimits, Window
 from corelane.engine.text.engine import RowParts, TextEngine, Tokens
 from corelane.engine.text.offsets import convert_offsets
 from corelane.engine.text.tokenize import NO_PLACES, TextTokens, tokenize
-from corelane.engine.text.tokenizer import open_tokenizer
-from corelane.engine.windows import Window
 from corelane.errors import CorelaneError, InvalidInput, NotCalibrated
 from corelane.tasks.question_answering.engine.fragments import pack_spans, pack_windows, unpack_spans, unpack_windows
 from corelane.tasks.question_answering.engine.spans import (
@@ -91,43 +89,20 @@ class QuestionAnsweringTask(TextEngine):
 
     makes_fragments = True
 
-    def __init__(
-        self,
-        tokenizer: Tokenizer,
-        spec: TokenizerSpec,
-        max_length: int,
-        *,
-        cache_tokens: int = 0,
-        max_windows: float = math.inf,
-        threshold: float = 0.0,
-        calibration: Calibration | None = None,
-    ) -> None:
-        """Cache contexts of up to ``cache_tokens`` in all; refuse a query of more than ``max_windows``.
-
-        ``threshold`` applies to "no answer" if a query sets none.
-        """
-        super().__init__(tokenizer, spec, max_length, cache_tokens=cache_tokens, max_windows=max_windows)
-        self._template = spec.layout()
-        self._threshold = threshold
-        self._calibration = calibration
+    #: Applies to "no answer" if a query sets none.
+    threshold: float = 0.0
+    calibration: Calibration | None = None
 
     @classmethod
     def open(cls, artifact: Artifact, limits: RunnerLimits, calibration: Calibration | None) -> Self:
         """Open the tokenizer of an artifact, and its calibration."""
-        manifest = artifact.manifest
-        return cls(
-            open_tokenizer(artifact),
-            manifest.tokenizer,
-            manifest.max_length,
-            cache_tokens=limits.cache_tokens,
-            max_windows=limits.max_windows,
-            threshold=artifact.threshold(calibration),
-            calibration=calibration,
-        )
+        opened = super().open(artifact, limits, calibration)
+        opened.threshold, opened.calibration = artifact.threshold(calibration), calibration
+        return opened
 
     def refusal(self, query: Query) -> CorelaneError | None:
         """Return why a precision cannot be had of this model."""
-        if query.options.min_precision is not None and self._calibration is None:
+        if query.options.min_precision is not None and self.calibration is None:
             return NotCalibrated(NO_PROBABILITIES)
         return None
 
@@ -204,7 +179,7 @@ class QuestionAnsweringTask(TextEngine):
         # Windows run by length, and on several cores. Among equal candidates the earlier window wins.
         decoded = sorted(decoded, key=lambda read: read.window.start) if len(decoded) > 1 else decoded
         tokenizer = self._tokenizer if item.query.options.align_to_words else None
-        return compose_result(item.query, item.context, decoded, self._threshold, self._calibration, tokenizer)
+        return compose_result(item.query, item.context, decoded, self.threshold, self.calibration, tokenizer)
 
     def pack(self, item: TokenizedQuery, windows: Sequence[Window]) -> bytes:
         """Encode neighbouring windows of an item for another core to read."""

@@ -3,7 +3,7 @@
 import math
 
 from corelane.domain.dispatch import MIN_TEXT_SHARE, count_windows, overlap
-from corelane.engine.windows import Window
+from corelane.engine.task import Window
 from corelane.errors import QuestionTooLong, TooManyWindows
 
 #: Remedies for too many windows, by what limits them. A shorter passage or question helps in all cases.

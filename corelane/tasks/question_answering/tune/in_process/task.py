@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 
 from corelane.engine.backends.protocol import Logits
-from corelane.engine.task import Query, Ready, Result, failure
+from corelane.engine.task import Query, Ready, Result, Window, failure
 from corelane.engine.text.tokenize import TextTokens
-from corelane.engine.windows import Window
 from corelane.errors import QuestionTooLong
 from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, Row, TokenizedQuery
 from corelane.tasks.question_answering.tune.in_process.inputs import Parameters

@@ -17,8 +17,8 @@ from tokenizers import Tokenizer
 from corelane.artifacts.manifest import TokenizerSpec
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
+from corelane.engine.task import Window
 from corelane.engine.text.tokenize import TextTokens, tokenize
-from corelane.engine.windows import Window
 from corelane.errors import InvalidInput, ModelRefused
 from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, QuestionQuery, TokenizedQuery
 from corelane.tasks.question_answering.tune.training.examples import Example

@@ -51,10 +51,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lines:
-    """A command's input and output: where and in which form, to which service, and what it says."""
+class LinesRun:
+    """One run of a command over its lines: where they are and in which form, and what is asked with all of them."""
 
     task: Task
+    parts: "JobParts"
     source: Path
     output: Path
     read: LineFormat
@@ -67,21 +68,161 @@ class Lines:
     #: What options of a job are called on the command line, where that is another name.
     names: Mapping[str, str] = field(default_factory=dict)
 
-    def run(self, parts: "JobParts", *, dry_run: bool = False) -> bool:
+    def run(self, *, dry_run: bool = False) -> bool:
         """Send the lines, or say what they would take; return whether no result failed."""
         notice = WaitNotice(self.report.console, self.report.quiet)
         with _file_errors(), connect(self.url, self.api_key, patience_s=LONG_PATIENCE_S, on_wait=notice) as client:
             if (asked := as_url(self.source)) is not None:
                 if dry_run or self.overwrite:
                     raise InvalidInput("items at a URL are read by the service: leave out --dry-run and --overwrite")
-                job = run_by_reference(client, {**parts, "input_url": asked}, self.output, self.report.say)
+                job = run_by_reference(client, {**self.parts, "input_url": asked}, self.output, self.report.say)
                 self.report.end(job.model_dump(mode="json", exclude={"results"}), summary_of_job(job))
                 return is_whole(job)
             check_files(self.source, self.output)
-            run = LinesRun(lines=self, client=client, parts=parts)
             opened = nullcontext(sys.stdin.buffer) if self.source == STANDARD else self.source.open("rb")
             with opened as source:
-                return run.forecast(source) if dry_run else run.send(source)
+                return self._forecast(client, source) if dry_run else self._send(client, source)
+
+    def _send(self, client: "Client", source: BinaryIO) -> bool:
+        """Send the lines that are not in the output yet, writing complete lines; return whether no line failed."""
+        from corelane.client.bulk import BulkState
+
+        output = None if self.output == STANDARD else self.output
+        with _open_output(output) as sink:
+            total = None if self.report.quiet else count_ahead(source, self.read.number)
+            raw_lines = refuse_others(self.task, self.read.number(source))
+            kept = OutputState() if self.output == STANDARD or self.overwrite else read_output(sink, self.write)
+            run = open_run(output, self._asks(), kept.lines, self.names, overwrite=self.overwrite)
+            again = skip_answered(self.task, raw_lines, kept, run.lines)
+            if output is not None:
+                sink.truncate(kept.size_bytes)
+            if not kept.size_bytes:
+                sink.write(self.write.header)
+                kept.size_bytes = len(self.write.header)
+            if kept.lines:
+                self.report.say(f"resuming after {count_lines(kept.lines)} answered before")
+            state = BulkState(spend=run.spend)
+            meter = Meter(state, total, kept.lines, run.lines, run.is_resumed)
+            try:
+                self._write(client, chain(again, raw_lines), sink, kept, run, meter)
+                sink.flush()
+            except (KeyboardInterrupt, CorelaneError, OSError):
+                self.report.say(self._stopped(self._count_written(sink, kept), run.name, state))
+                raise
+        elapsed_s, answered = time.monotonic() - meter.started, kept.lines - meter.before
+        measured = kept, answered, elapsed_s, run, self.task.output
+        self.report.end(figures(*measured), summary(*measured))
+        return not kept.failed
+
+    def _forecast(self, client: "Client", source: BinaryIO) -> bool:
+        """Print what the lines that are not in the output yet would take. Nothing is asked or written."""
+        from corelane.client.endpoints import job_head
+
+        kept, bad = OutputState(), 0
+        if self.output != STANDARD and self.output.exists() and not self.overwrite:
+            with self.output.open("rb") as before:
+                kept = read_output(before, self.write)
+
+        raw_lines = refuse_others(self.task, self.read.number(source))
+
+        def items() -> Iterator[Item]:
+            nonlocal bad
+            for line in map(self._read, islice(raw_lines, kept.lines, None)):
+                bad += line.item is None
+                if line.item is not None:
+                    yield line.item
+
+        asked = items()
+        if (first := next(asked, None)) is None:
+            raise InvalidInput("no line is left that can be sent")
+        found = client.forecast_lines(chain([first], asked), job_head(self.parts))
+        print_one(found, self.report.as_json, describe)
+        if bad:
+            self.report.say(f"{count_lines(bad)} cannot be sent")
+        return True
+
+    def _read(self, raw: NumberedLine) -> ParsedLine:
+        return read_line(self.task, raw)
+
+    def _asks(self) -> dict[str, Any]:
+        """Return the options that all lines are asked with, by the names of options."""
+        head: dict[str, Any] = {name: value for name, value in self.parts.items() if name != "options"}
+        options: Any = self.parts["options"]
+        return head | (options or {})
+
+    def _write(
+        self,
+        client: "Client",
+        raw_lines: Iterable[NumberedLine],
+        sink: BinaryIO,
+        kept: OutputState,
+        run: RunFile,
+        meter: Meter,
+    ) -> None:
+        """Ask ``raw_lines``, which begin where the run does, and write the results that are not in the output yet."""
+        # If results go to the terminal, a bar would stand between them.
+        has_bar = self.report.console.is_terminal and not self.report.quiet
+        has_bar = has_bar and not (self.output == STANDARD and sys.stdout.isatty())
+        with connect(self.url, self.api_key, patience_s=0) as looker:
+            look = partial(meter.state.look, looker, run.name)
+            results = results_of(self.task, map(self._read, raw_lines), partial(self._ask, client, run, meter))
+            progress = following(meter, look, self.report.say, self.report.console, has_bar=has_bar)
+            with closing(results), progress:
+                for result in results:
+                    meter.at += 1
+                    if meter.at > meter.before:
+                        plain = result.model_dump(mode="json")
+                        text = self.write.write(plain)
+                        kept.add(plain, len(text))
+                        sink.write(text)
+                        sink.flush()
+
+    def _count_written(self, sink: BinaryIO, kept: OutputState) -> int:
+        """Return how many lines the output has. The last line is left out if not all of it was written."""
+        if self.output == STANDARD:
+            return kept.lines
+        with suppress(OSError):
+            sink.flush()
+        return kept.lines - (fstat(sink.fileno()).st_size < kept.size_bytes)
+
+    def _ask(
+        self, client: "Client", run: RunFile, meter: Meter, items: Iterator[Item]
+    ) -> Generator[Result, None, None]:
+        """Yield the results of items. Fails at once if the service cannot be reached at the start; later it waits."""
+        from corelane.client.bulk import NamedRun, run_all
+
+        def reached(items: int) -> None:
+            run.lines, run.items = meter.at, items
+            run.write()
+
+        first = next(items, None)
+        if first is None:
+            return
+        if not run.is_resumed:
+            with connect(self.url, self.api_key, on_wait=WaitNotice(self.report.console, quiet=True)) as hasty:
+                hasty.models()
+        # The run's name, as a label, finds all its jobs, to cancel them for instance.
+        parts: JobParts = {**self.parts, "labels": [*(self.parts["labels"] or ()), run.name]}
+        yield from run_all(
+            client,
+            chain([first], items),
+            jobs_in_flight=self.jobs,
+            run=None if run.path is None else NamedRun(run.name, run.items, reached),
+            state=meter.state,
+            **parts,
+        )
+
+    def _stopped(self, lines: int, label: str, state: "BulkState") -> str:
+        """Return what is done, which jobs the service still works on, and how to resume or stop them."""
+        resume, go_on, stop = "", "", ""
+        where = (f" --url {self.url}" if self.url else "") + (" --api-key …" if self.api_key else "")
+        if self.output != STANDARD:
+            resume = "\n  to resume: run the same command again, without --overwrite"
+        if count := len(state.jobs):
+            jobs, are = ("1 job goes", "is") if count == 1 else (f"{count} jobs go", "are")
+            go_on = f"\n  {jobs} on at the service and {are} charged: {count_lines(state.open)} not answered yet"
+            stop = f"\n  to stop that:\n    corelane jobs cancel --label {label}{where}"
+        return f"stopped: {count_lines(lines)} answered{go_on}{resume}{stop}"
 
 
 def check_files(source: Path, output: Path) -> None:
@@ -137,162 +278,6 @@ class RunReport:
             self.console.print_json(data=figures, indent=None, highlight=False)
         else:
             self.say(sentence)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinesRun:
-    """One run of a command over its lines."""
-
-    lines: Lines
-    client: "Client"
-    parts: "JobParts"
-
-    @property
-    def output(self) -> Path | None:
-        """The output; None if the run cannot be resumed."""
-        return None if self.lines.output == STANDARD else self.lines.output
-
-    @property
-    def report(self) -> RunReport:
-        """What is printed."""
-        return self.lines.report
-
-    def connect(self, **more: Any) -> "Client":
-        """Return another client of the same service."""
-        return connect(self.lines.url, self.lines.api_key, **more)
-
-    def send(self, source: BinaryIO) -> bool:
-        """Send the lines that are not in the output yet, writing complete lines; return whether no line failed."""
-        from corelane.client.bulk import BulkState
-
-        with _open_output(self.output) as sink:
-            total = None if self.report.quiet else count_ahead(source, self.lines.read.number)
-            raw_lines = refuse_others(self.lines.task, self.lines.read.number(source))
-            kept = OutputState() if self.output is None or self.lines.overwrite else read_output(sink, self.lines.write)
-            run = open_run(self.output, self._asks(), kept.lines, self.lines.names, overwrite=self.lines.overwrite)
-            again = skip_answered(self.lines.task, raw_lines, kept, run.lines)
-            if self.output is not None:
-                sink.truncate(kept.size_bytes)
-            if not kept.size_bytes:
-                sink.write(self.lines.write.header)
-                kept.size_bytes = len(self.lines.write.header)
-            if kept.lines:
-                self.report.say(f"resuming after {count_lines(kept.lines)} answered before")
-            state = BulkState(spend=run.spend)
-            meter = Meter(state, total, kept.lines, run.lines, run.is_resumed)
-            try:
-                self._write(chain(again, raw_lines), sink, kept, run, meter)
-                sink.flush()
-            except (KeyboardInterrupt, CorelaneError, OSError):
-                self.report.say(self._stopped(self._count_written(sink, kept), run.name, state))
-                raise
-        elapsed_s, answered = time.monotonic() - meter.started, kept.lines - meter.before
-        measured = kept, answered, elapsed_s, run, self.lines.task.output
-        self.report.end(figures(*measured), summary(*measured))
-        return not kept.failed
-
-    def forecast(self, source: BinaryIO) -> bool:
-        """Print what the lines that are not in the output yet would take. Nothing is asked or written."""
-        from corelane.client.endpoints import job_head
-
-        kept, bad = OutputState(), 0
-        if self.output is not None and self.output.exists() and not self.lines.overwrite:
-            with self.output.open("rb") as before:
-                kept = read_output(before, self.lines.write)
-
-        raw_lines = refuse_others(self.lines.task, self.lines.read.number(source))
-
-        def items() -> Iterator[Item]:
-            nonlocal bad
-            for line in map(self._read, islice(raw_lines, kept.lines, None)):
-                bad += line.item is None
-                if line.item is not None:
-                    yield line.item
-
-        asked = items()
-        if (first := next(asked, None)) is None:
-            raise InvalidInput("no line is left that can be sent")
-        print_one(
-            self.client.forecast_lines(chain([first], asked), job_head(self.parts)), self.report.as_json, describe
-        )
-        if bad:
-            self.report.say(f"{count_lines(bad)} cannot be sent")
-        return True
-
-    def _read(self, raw: NumberedLine) -> ParsedLine:
-        return read_line(self.lines.task, raw)
-
-    def _asks(self) -> dict[str, Any]:
-        """Return the options that all lines are asked with, by the names of options."""
-        head: dict[str, Any] = {name: value for name, value in self.parts.items() if name != "options"}
-        options: Any = self.parts["options"]
-        return head | (options or {})
-
-    def _write(
-        self, raw_lines: Iterable[NumberedLine], sink: BinaryIO, kept: OutputState, run: RunFile, meter: Meter
-    ) -> None:
-        """Ask ``raw_lines``, which begin where the run does, and write the results that are not in the output yet."""
-        # If results go to the terminal, a bar would stand between them.
-        has_bar = self.report.console.is_terminal and not self.report.quiet
-        has_bar = has_bar and not (self.output is None and sys.stdout.isatty())
-        with self.connect(patience_s=0) as looker:
-            look = partial(meter.state.look, looker, run.name)
-            results = results_of(self.lines.task, map(self._read, raw_lines), partial(self._ask, run, meter))
-            progress = following(meter, look, self.report.say, self.report.console, has_bar=has_bar)
-            with closing(results), progress:
-                for result in results:
-                    meter.at += 1
-                    if meter.at > meter.before:
-                        plain = result.model_dump(mode="json")
-                        text = self.lines.write.write(plain)
-                        kept.add(plain, len(text))
-                        sink.write(text)
-                        sink.flush()
-
-    def _count_written(self, sink: BinaryIO, kept: OutputState) -> int:
-        """Return how many lines the output has. The last line is left out if not all of it was written."""
-        if self.output is None:
-            return kept.lines
-        with suppress(OSError):
-            sink.flush()
-        return kept.lines - (fstat(sink.fileno()).st_size < kept.size_bytes)
-
-    def _ask(self, run: RunFile, meter: Meter, items: Iterator[Item]) -> Generator[Result, None, None]:
-        """Yield the results of items. Fails at once if the service cannot be reached at the start; later it waits."""
-        from corelane.client.bulk import NamedRun, run_all
-
-        def reached(items: int) -> None:
-            run.lines, run.items = meter.at, items
-            run.write()
-
-        first = next(items, None)
-        if first is None:
-            return
-        if not run.is_resumed:
-            with self.connect(on_wait=WaitNotice(self.report.console, quiet=True)) as hasty:
-                hasty.models()
-        # The run's name, as a label, finds all its jobs, to cancel them for instance.
-        parts: JobParts = {**self.parts, "labels": [*(self.parts["labels"] or ()), run.name]}
-        yield from run_all(
-            self.client,
-            chain([first], items),
-            jobs_in_flight=self.lines.jobs,
-            run=None if run.path is None else NamedRun(run.name, run.items, reached),
-            state=meter.state,
-            **parts,
-        )
-
-    def _stopped(self, lines: int, label: str, state: "BulkState") -> str:
-        """Return what is done, which jobs the service still works on, and how to resume or stop them."""
-        resume, go_on, stop = "", "", ""
-        where = (f" --url {self.lines.url}" if self.lines.url else "") + (" --api-key …" if self.lines.api_key else "")
-        if self.output is not None:
-            resume = "\n  to resume: run the same command again, without --overwrite"
-        if count := len(state.jobs):
-            jobs, are = ("1 job goes", "is") if count == 1 else (f"{count} jobs go", "are")
-            go_on = f"\n  {jobs} on at the service and {are} charged: {count_lines(state.open)} not answered yet"
-            stop = f"\n  to stop that:\n    corelane jobs cancel --label {label}{where}"
-        return f"stopped: {count_lines(lines)} answered{go_on}{resume}{stop}"
 
 
 def figures(kept: OutputState, answered: int, elapsed_s: float, run: RunFile, output: str) -> dict[str, Any]:

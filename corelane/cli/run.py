@@ -15,7 +15,7 @@ import typer
 from corelane.cli.by_reference import STANDARD, as_url
 from corelane.cli.dry_run import DryRunOption, describe
 from corelane.cli.item_lines import JSON_LINES, LineFormat
-from corelane.cli.lines_run import Lines, RunReport
+from corelane.cli.lines_run import LinesRun, RunReport
 from corelane.cli.one_item import check, result_for
 from corelane.cli.options import JobsOption, LabelOption, OutputOption, OverwriteOption, PriorityOption, QuietOption
 from corelane.cli.output import error_console, plain, print_line, print_one
@@ -63,7 +63,8 @@ def run(
 ) -> None:
     """Give one item or lines of items to a model of any task; run it again to resume after an interruption."""
     console = error_console()
-    parts: JobParts = {"model": model, "options": read_options(options or ()), "priority": priority, "labels": label}
+    given_options = read_fields(options or (), as_json=True)
+    parts: JobParts = {"model": model, "options": given_options, "priority": priority, "labels": label}
     given = item or ["-"]
     source = source_of(given)
     if source is None and output != STANDARD:
@@ -84,8 +85,9 @@ def run(
             if not as_json:
                 typer.echo(plain(task.line(result.model_dump(mode="json"))))
             return
-    lines = Lines(
+    lines = LinesRun(
         task=task,
+        parts=parts,
         source=source,
         output=output,
         read=JSON_LINES,
@@ -96,7 +98,7 @@ def run(
         overwrite=overwrite,
         report=RunReport(console, quiet, as_json=False),
     )
-    if not lines.run(parts, dry_run=dry_run):
+    if not lines.run(dry_run=dry_run):
         raise typer.Exit(2)
 
 
@@ -129,15 +131,12 @@ def shown_field(name: str, value: Any) -> str:
     return f"{name}={value!r}" if isinstance(value, str) else f"{name}:={orjson.dumps(value).decode()!r}"
 
 
-def read_options(given: Iterable[str]) -> dict[str, Any]:
-    """Return options given as NAME=VALUE, each value as JSON if it is any; raise InvalidInput for another form."""
-    return read_fields(given, as_json=True)
-
-
 def read_fields(given: Iterable[str], *, as_json: bool) -> dict[str, Any]:
-    """Return fields given as NAME=VALUE. One that is repeated is a list; with ``as_json`` values may all be JSON."""
-    fields: dict[str, Any] = {}
-    repeated: set[str] = set()
+    """Return fields given as NAME=VALUE; one that is repeated is a list. Raises InvalidInput for another form.
+
+    With ``as_json`` each value is JSON if it is any.
+    """
+    fields: dict[str, list[Any]] = {}
     for each in given:
         match = FIELD.fullmatch(each)
         if match is None:
@@ -149,14 +148,8 @@ def read_fields(given: Iterable[str], *, as_json: bool) -> dict[str, Any]:
         except orjson.JSONDecodeError:
             if sign == ":=":
                 raise InvalidInput(f"{each!r}: behind := stands JSON") from None
-        if name in repeated:
-            fields[name].append(value)
-        elif name in fields:
-            fields[name] = [fields[name], value]
-            repeated.add(name)
-        else:
-            fields[name] = value
-    return fields
+        fields.setdefault(name, []).append(value)
+    return {name: values if len(values) > 1 else values[0] for name, values in fields.items()}
 
 
 def readable(task: Task) -> LineFormat:

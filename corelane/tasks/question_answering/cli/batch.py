@@ -11,7 +11,7 @@ import typer
 from corelane.cli.by_reference import STANDARD, as_url
 from corelane.cli.dry_run import DryRunOption
 from corelane.cli.item_lines import JSON_LINES, LineFormat
-from corelane.cli.lines_run import Lines, RunReport
+from corelane.cli.lines_run import LinesRun, RunReport
 from corelane.cli.options import JobsOption, LabelOption, OutputOption, OverwriteOption, PriorityOption, QuietOption
 from corelane.cli.output import error_console
 from corelane.cli.service import KeyOption, ModelOption, UrlOption
@@ -53,8 +53,10 @@ def batch(
     """Answer a file of questions; run it again to resume after an interruption."""
     if as_url(questions) is not None and as_csv:
         raise InvalidInput("questions at a URL are read by the service: leave out --csv")
-    lines = Lines(
+    parts: JobParts = {"model": model, "options": options, "priority": priority, "labels": label}
+    lines = LinesRun(
         task=TASKS[DEFAULT_TASK],
+        parts=parts,
         source=questions,
         output=output,
         read=format_of(questions, as_csv),
@@ -66,8 +68,7 @@ def batch(
         report=RunReport(error_console(), quiet, as_json),
         names=NAMES,
     )
-    parts: JobParts = {"model": model, "options": options, "priority": priority, "labels": label}
-    if not lines.run(parts, dry_run=dry_run):
+    if not lines.run(dry_run=dry_run):
         raise typer.Exit(2)
 
 

@@ -11,10 +11,10 @@ from corelane.cli.admin import DryRunOption, FilterOptions, run_bulk
 from corelane.cli.commands import CommandGroup
 from corelane.cli.output import print_line, print_list, print_one, short_time
 from corelane.cli.service import IdsOption, JsonOption, LimitOption, PatientClient, ServiceClient
-from corelane.cli.waterfall import draw_waterfall
 from corelane.domain.bulk import BulkAction
 from corelane.domain.job_references import JobInput, JobOutput
 from corelane.domain.jobs import FailureCount, Job, JobStatus
+from corelane.domain.timing import JobTiming
 from corelane.domain.usage import Usage
 from corelane.errors import InvalidInput
 
@@ -23,6 +23,10 @@ WATCH_S = 1.0
 
 #: Exit code of a command whose job ended with unanswered items.
 NOT_ANSWERED = 2
+
+#: The parts of a job's time, and the width of all their bars together, in columns.
+PARTS = ("submit", "wait", "tokenize", "compute", "merge", "commit", "other")
+WIDTH = 40
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, or your own name of it.")]
 SomeJobArgument = Annotated[
@@ -180,3 +184,28 @@ def describe_usage(usage: Usage) -> str:
     parts += [] if usage.tokens is None else [f"{usage.tokens:,} tokens"]
     parts.append(f"{usage.core_s:,.3f} core seconds")
     return ", ".join(parts) + ("" if usage.cost is None else f": {usage.cost.shown()}")
+
+
+def draw_waterfall(timing: JobTiming) -> dict[str, str]:
+    """Return where a job's time went: a line for the whole and one with a bar for each part, by their names."""
+    cores = f"{timing.cores} core{'s' if timing.cores != 1 else ''}"
+    lines = {"took": f"{show_time(timing.wall_s)}, {show_time(timing.core_s)} of work on {cores}"}
+    before_s, whole_s = 0.0, timing.wall_s or 1.0
+    for name in PARTS:
+        seconds: float = getattr(timing, f"{name}_s")
+        start, end = (round(WIDTH * at_s / whole_s) for at_s in (before_s, before_s + seconds))
+        bar = "█" * (end - start) or ("▏" if seconds else "")
+        lines[name] = f"{show_time(seconds):>8}  {' ' * start}{bar}".rstrip()
+        before_s += seconds
+    if timing.deliver_s is not None:
+        lines["deliver"] = f"{show_time(timing.deliver_s):>8}  {' ' * WIDTH}→"
+    return lines
+
+
+def show_time(seconds: float) -> str:
+    """Return a time in a suitable unit."""
+    if seconds < 0.0995:
+        return f"{1000 * seconds:.1f} ms"
+    if seconds < 120:
+        return f"{seconds:.2f} s"
+    return f"{seconds / 60:.1f} min"

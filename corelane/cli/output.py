@@ -15,7 +15,6 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from corelane.domain.ids import iso_time
-from corelane.domain.plain import plain as plain
 
 #: Widest table if output is not a terminal, in columns.
 MOST_CHARS = 100_000
@@ -28,6 +27,16 @@ FOLDED_CHARS = 12
 
 #: Width of the column of field names.
 NAME_CHARS = 9
+
+#: Control characters, line separators, and the marks that change the direction of writing.
+CONTROLS = dict.fromkeys(
+    [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *range(0x202A, 0x202F), *range(0x2066, 0x206A)], " "
+)
+
+
+def plain(text: str) -> str:
+    """Replace control characters in a text by spaces: they could move the cursor or forge the screen."""
+    return text.translate(CONTROLS)
 
 
 def error_console() -> Console:

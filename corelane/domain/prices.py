@@ -16,7 +16,7 @@ from corelane.domain.instances import CPU, INSTANCES, PRICES_OF, Instance
 
 if TYPE_CHECKING:
     # Costs are part of the client's models, and a client need not read settings.
-    from corelane.settings.prices import PriceFields
+    from corelane.settings.fields import PriceFields
     from corelane.settings.rules import SettingsError
 
 #: The currency of the table.

@@ -34,6 +34,9 @@ RECENT_BATCHES = 8
 #: is tried again.
 FIT_AFTER, FORGET_AFTER = 32, 512
 
+#: TorchScript profiles a graph for two passes and runs at full speed from the third.
+WARM_UP_PASSES = 3
+
 #: Microseconds in a second.
 US = 1_000_000
 
@@ -128,6 +131,18 @@ class PassTable:
             )
             for bucket, seconds in self.seconds.items()
         ]
+
+
+def warm_ups(ladder: Sequence[Bucket], *, flexible_rows: bool, rows_share_kernels: bool) -> list[tuple[Bucket, int]]:
+    """Return the batches that warm a model up, each run ``WARM_UP_PASSES`` times: a bucket, and its number of rows.
+
+    Batches of fixed rows are full. If rows are flexible, full batches and single rows are run; only single rows if
+    further rows then cost little (``rows_share_kernels``). They do on a CPU: compiled functions in a graph (bf16's
+    attention) are profiled again at every length, which takes 20 to 40 ms each time for the built-in model, and more
+    rows of a warm length take only 2 to 5 ms more in their first pass. That does not change logits.
+    """
+    alone, full = flexible_rows, not (flexible_rows and rows_share_kernels)
+    return [(bucket, rows) for bucket in ladder for rows, runs in ((1, alone), (bucket.rows, full)) if runs]
 
 
 def _first(pair: tuple[float, int]) -> float:

@@ -29,11 +29,10 @@ from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.backends.protocol import Backend, Logits, WindowBatch
 from corelane.engine.batching import Share, next_batch, smallest_fit
 from corelane.engine.buckets import Bucket, cut_to, tallest
-from corelane.engine.passes import ForwardPass, Pace, PassTable, PassTimes, choose
+from corelane.engine.passes import WARM_UP_PASSES, ForwardPass, Pace, PassTable, PassTimes, choose, warm_ups
 from corelane.engine.previews import LONG_WINDOWS, Preview, PreviewTimes
 from corelane.engine.sharing import LITTLE_ITEMS, LITTLE_TOKENS, Charge, ItemInProgress, SharedItems
 from corelane.engine.task import UNLIMITED, Query, Ready, Result, RunnerLimits, TaskEngine, Tokenized, Window, failure
-from corelane.engine.warming import PASSES, warm_ups
 from corelane.errors import ArtifactRefused, RunFailed
 from corelane.tasks.registry import task_named
 
@@ -181,7 +180,7 @@ class Runner(SharedItems):
             ones = np.ones((rows, bucket.length), dtype=np.int64)
             # Two tokens in turn: one of them is not padding, and some networks (mBART) look for such a token.
             ids = np.cumsum(ones, axis=1) % 2
-            for _ in range(PASSES):
+            for _ in range(WARM_UP_PASSES):
                 self._times.begin()
                 self._run(WindowBatch(bucket, ids, ones, np.zeros_like(ones)))
                 self._times.end(bucket, ids.shape, ids.size)

@@ -3,7 +3,7 @@
 import pytest
 
 from corelane.engine.buckets import Bucket
-from corelane.engine.warming import warm_ups
+from corelane.engine.passes import warm_ups
 
 
 @pytest.mark.parametrize(

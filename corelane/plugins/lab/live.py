@@ -8,7 +8,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.text import Text
 
-from corelane.domain.plain import plain
+from corelane.cli.output import plain
 from corelane.plugins.lab.load import LoadProgress
 
 #: Time between two lines if output is not a terminal, in seconds.

@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from corelane.domain.plain import plain
+from corelane.cli.output import plain
 from corelane.plugins.lab.compare import FigureDifference, ReportComparison
 from corelane.plugins.lab.figures import point_errors, run_figures
 from corelane.plugins.lab.schema import Beside, LoadPoint, Report, ResultCheck

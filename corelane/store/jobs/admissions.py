@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from corelane.domain.aliases import choose
+from corelane.domain.dispatch import PUBLIC
 from corelane.domain.forecast import NO_RESIDUALS, Own, Residuals, Speed, drain_rate
 from corelane.domain.pauses import NO_PAUSES, Pauses
 from corelane.store.jobs.submission import Admission
@@ -25,7 +26,7 @@ class Admissions:
         self._residuals: dict[str, Residuals] = {}
         self._residuals_due: dict[str, float] = {}
 
-    async def admit(self, model: str, key: str, owner: str) -> Admission:
+    async def admit(self, model: str, key: str = "", owner: str = PUBLIC) -> Admission:
         """Read the state of the fleet for an owner's job; the version is None if the model is unknown.
 
         If the model is an alias of several versions, ``key`` chooses one.

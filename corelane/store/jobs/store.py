@@ -4,59 +4,54 @@ A call either succeeds, or raises StoreUnavailable or StoreFull without a visibl
 submitted expire within a minute.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
+from itertools import islice
 from typing import Any
 
 import orjson
 
-from corelane.domain.dispatch import PUBLIC, Row, decode_slice
-from corelane.domain.forecast import Speed
+from corelane.domain.dispatch import MAX_SLICE_ITEMS, Row, decode_slice
 from corelane.domain.job_filter import ALL_OWNERS, JobFilter
 from corelane.domain.jobs import Item
+from corelane.domain.texts import Stored
+from corelane.errors import NotFound
 from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
+from corelane.store.item_files import ItemFiles, decode_line
 from corelane.store.jobs.admissions import Admissions, read_accounts
 from corelane.store.jobs.idempotency import Holder, by_name, find_holder
-from corelane.store.jobs.items import read_item
 from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.results import drop_final, drop_results, read_results
 from corelane.store.jobs.retries import items_lost, unanswered
 from corelane.store.jobs.search import JobPage, count_jobs, find_jobs, owners_of_jobs, read_records
-from corelane.store.jobs.submission import Admission, Submission
+from corelane.store.jobs.submission import Submission
 from corelane.store.jobs.writer import Cut, JobWriter
 from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, call, pairs
 from corelane.store.link.replicas import ReplicaGate
 from corelane.store.texts import TextStore
+from corelane.tasks.registry import task_named
 
 #: Cached results removed in one step.
 CLEARED_AT_ONCE = 500
 
 
-class JobStore:
-    """The jobs in Redis, for the processes that submit and read them."""
+class JobStore(Admissions):
+    """The jobs in Redis, and the state of the fleet, for the processes that submit and read jobs."""
 
     def __init__(self, link: CommonLink, settings: Settings, bell: str, gate: ReplicaGate | None = None) -> None:
         """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``).
 
         With ``gate``, a job is reported as accepted or ended only once replicas hold what was written.
         """
+        super().__init__(link)
         self._gate = gate
-        self._link = link
         self._settings = settings
-        self._admissions = Admissions(link)
         self._writer = JobWriter(link, settings, bell)
         #: Stored texts that jobs may name.
         self.stored_texts = TextStore(link)
-
-    async def admit(self, model: str, key: str = "", owner: str = PUBLIC) -> Admission:
-        """Read the state of the fleet before an owner's job: see ``Admissions``."""
-        return await self._admissions.admit(model, key, owner)
-
-    async def drain_rate(self, speeds: Sequence[Speed]) -> float:
-        """Return how many tokens the fleet processes a second: see ``Admissions``."""
-        return await self._admissions.drain_rate(speeds)
 
     async def owed(self) -> dict[tuple[str, int], int]:
         """Return outstanding tokens, by owner and priority."""
@@ -169,8 +164,26 @@ class JobStore:
         return [rows[index] for index in indexes]
 
     async def item(self, record: JobRecord, index: int) -> Item | None:
-        """Return one item of a job with its text, or None if it is not kept."""
-        return await read_item(self._link, record, index, self._settings)
+        """Return one item of a job as it was submitted, with its text, shared or not; None if it is not kept any more.
+
+        A payload is deleted when its slice is answered without a failure, the file of a job sent as lines when the job
+        succeeds.
+        """
+        row = await _from_payload(self._link, record.id, index)
+        if row is None and record.file:
+            row = await asyncio.to_thread(_from_file, ItemFiles(self._settings), record, index)
+        if row is None:
+            return None
+        item_id, beside, text = row
+        if not isinstance(text, str):
+            if isinstance(text, Stored):
+                found = await self._link("HGET", keys.stored_text(record.owner, text.digest), "text")
+            else:
+                found = await self._link("HGET", keys.shared_texts(record.id), text)
+            if found is None:
+                return None
+            text = found.decode()
+        return task_named(record.options.task).item_of((item_id, beside, text))
 
     async def shared_texts(self, job: str) -> dict[int, str]:
         """Return the texts that a job's items share, by number, in order."""
@@ -216,3 +229,26 @@ class JobStore:
             + [("EXISTS", keys.job(job or "none")) for job in made]
         )
         return [(bool(retry), bool(items)) for items, retry in zip(found[: len(made)], found[len(made) :], strict=True)]
+
+
+async def _from_payload(link: CommonLink, job: str, index: int) -> Row | None:
+    """Find an item in its slice. The slice starts at most ``MAX_SLICE_ITEMS`` - 1 items before it."""
+    begin = max(0, index - MAX_SLICE_ITEMS + 1)
+    payloads = await link("HMGET", keys.payloads(job), *range(begin, index + 1))
+    for first, payload in enumerate(payloads, begin):
+        rows = decode_slice(payload) if payload is not None else []
+        if index - first < len(rows):
+            return rows[index - first]
+    return None
+
+
+def _from_file(files: ItemFiles, record: JobRecord, index: int) -> Row | None:
+    """Read one line of a job's file; None if the line is no valid item, or the file is gone or on another host."""
+    try:
+        text = next(islice(files.lines(record.file or "", record.parts), index, None), None)
+    except NotFound:
+        return None
+    if text is None:
+        return None
+    line = decode_line(text)
+    return line.row if line.error is None else None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.cli.waterfall import draw_waterfall
+from corelane.cli.jobs import draw_waterfall
 from corelane.domain.dispatch import Ref
 from corelane.domain.jobs import Webhook
 from corelane.domain.timing import JobTimes, JobTiming, Spent

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 from compile.model.loading import SourceModel, check_lengths, load_model
@@ -60,14 +60,15 @@ def make_plan(
     task: str | None = None,
 ) -> BuildPlan:
     """Load the model and check that it runs and suits the buckets; raises CompileFailed or ModelRefused."""
-    fitting = partial(fitting_buckets, fixed_rows=target in CHIPS)
+    fixed_rows = target in CHIPS
     given = None if buckets == AUTO_BUCKETS else parse_buckets(buckets, fixed_rows=target != "cpu")
     name = model_name(source) if name is None else name
     if not MODEL_NAME.fullmatch(name):
         raise CompileFailed(f"{name!r} is not a model name: take small letters, digits, `.`, `_` and `-`")
-    report(f"loading {source}", 0, FIRST_STEPS + len(given or fitting(None)))
+    report(f"loading {source}", 0, FIRST_STEPS + len(given or fitting_buckets(None, fixed_rows=fixed_rows)))
     model = load_model(find_source(source, models_dir, task=task))
-    plan = BuildPlan(name, model, wrap(model), given or fitting(model.max_positions))
+    fitting = fitting_buckets(model.max_positions, fixed_rows=fixed_rows, short_texts=model.task.short_texts)
+    plan = BuildPlan(name, model, wrap(model), given or fitting)
     check_lengths(model, plan.ladder)
     check_runs(model, plan.run_eager, plan.ladder[0])
     return plan

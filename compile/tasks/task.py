@@ -37,6 +37,8 @@ class CompileTask(ABC):
     trained_to: str
     #: Whether the outputs have an entry for each token of a row, or one for the row.
     per_token = True
+    #: Whether an item is often one sentence, alone in its row.
+    short_texts = False
     #: Whether the loss of F1 is measured.
     measures_loss = False
     #: Files of a model beside the usual ones that change its results.

@@ -219,6 +219,9 @@ def test_ladder_ends_where_the_models_positions_do(tiny_model: Path, data: Setti
     assert fitting_buckets(None) == fitting_buckets(512) == parse_buckets(DEFAULT_BUCKETS)
     fixed = [str(bucket) for bucket in fitting_buckets(128, fixed_rows=True)]
     assert fixed == ["16x64", "10x96", "1x128", "8x128"]
+    short = [str(bucket) for bucket in fitting_buckets(96, short_texts=True)]
+    assert short == ["64x16", "32x32", "16x64", "10x96"]
+    assert [str(bucket) for bucket in fitting_buckets(48, short_texts=True)] == ["16x48"]
 
 
 def test_family_that_cannot_be_run_is_refused_in_one_sentence(tmp_path: Path, data: Settings) -> None:

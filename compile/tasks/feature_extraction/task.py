@@ -31,6 +31,7 @@ class Embedding(CompileTask):
     loader = "AutoModel"
     outputs = ("last_hidden_state",)
     trained_to = "embed texts"
+    short_texts = True
     files = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "*_*/config.json")
 
     def is_made_for(self, architectures: Sequence[str], folder: Path, config: Mapping[str, Any]) -> bool:  # noqa: ARG002

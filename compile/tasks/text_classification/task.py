@@ -26,6 +26,7 @@ class ClassificationHead(CompileTask):
     outputs = ("logits",)
     trained_to = "classify texts"
     per_token = False
+    short_texts = True
 
     def is_made_for(self, architectures: Sequence[str], folder: Path, config: Mapping[str, Any]) -> bool:
         """Return whether it has the head, for several labels or for a number."""

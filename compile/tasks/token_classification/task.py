@@ -26,6 +26,7 @@ class EntityHead(CompileTask):
     loader = "AutoModelForTokenClassification"
     outputs = ("logits",)
     trained_to = "label tokens"
+    short_texts = True
 
     def facts(self, folder: Path, config: Any) -> dict[str, Any]:  # noqa: ARG002
         """Return the labels."""

@@ -20,6 +20,7 @@ class ZeroShot(ClassificationHead):
 
     name = ZeroShotClassification.name
     trained_to = "judge whether a sentence follows from a text"
+    short_texts = False
 
     def is_made_for(self, architectures: Sequence[str], folder: Path, config: Mapping[str, Any]) -> bool:  # noqa: ARG002
         """Return that no head says it: a classifier is one until `--task` says otherwise."""

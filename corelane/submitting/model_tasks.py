@@ -47,7 +47,7 @@ class ModelTasks:
 
     async def default_of(self, task: str) -> str:
         """Return the model for a caller who names none: the default one if it has the task, else the only one."""
-        if (await self.of_model(DEFAULT_ALIAS)).name == task:
+        if (await self.of_model(DEFAULT_ALIAS, again=True)).name == task:
             return DEFAULT_ALIAS
         models = [each for each in await self._fleet.models() if not each.is_closed and task_of(each.summary) == task]
         names = {str(each.summary.get("name")): each for each in models}

@@ -170,3 +170,12 @@ def test_alias_that_moves_to_another_task_takes_items_of_that_task_at_once(told:
     for version, given in (("tiny@1", questions), (f"{task}@0", items(task)), ("tiny@1", questions)):
         assert told.http.put("/v1/aliases/moved", json={"weights": {version: 1.0}}).status_code == 200
         assert ask(told, model="moved", dry_run=True, items=given)["object"] == "job.forecast"
+
+
+@pytest.mark.parametrize("task", [name for name in FORMED if name != DEFAULT_TASK])
+def test_dialect_without_a_model_asks_one_of_its_task_wherever_the_default_moves(told: Service, task: str) -> None:
+    body = {"inputs": dict(TASKS[DEFAULT_TASK].example)}
+    for version in ("tiny@1", f"{task}@0"):
+        assert told.http.put("/v1/aliases/default", json={"weights": {version: 1.0}}).status_code == 200
+        response = told.http.post("/v1/hf/question-answering", json=body, headers={"Prefer": "wait=0"})
+        assert response.status_code in (200, 202), response.text

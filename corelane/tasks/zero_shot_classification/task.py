@@ -86,10 +86,6 @@ class ZeroShotClassification(TextTask):
         if not labels_of(item.labels, options):
             raise InvalidInput(place + NO_LABELS)
 
-    def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the labels so far."""
-        return {"labels": result["labels"]}
-
     def _asked(self, beside: Any, options: ZeroShotOptions) -> Sequence[str]:
         """Return the sentences that are judged."""
         return [options.hypothesis_template.replace("{}", label) for label in labels_of(beside, options) or ("",)]

@@ -102,7 +102,7 @@ async def refuse_unknown_parameters(request: Request) -> None:
     route = request.scope.get("route")
     if not request.scope["query_string"] or not isinstance(route, APIRoute) or not route.path.startswith("/v1/"):
         return
-    known = parameters_of(route)
+    known = tuple(dict.fromkeys(_parameters_of(route.dependant)))
     unknown = [name for name in dict.fromkeys(request.query_params.keys()) if name not in known]
     if unknown:
         raise RequestValidationError(
@@ -110,14 +110,10 @@ async def refuse_unknown_parameters(request: Request) -> None:
         )
 
 
-def parameters_of(route: APIRoute) -> tuple[str, ...]:
+def _parameters_of(dependant: Dependant) -> list[str]:
     """Return the query parameters of a route and of its dependencies, in order."""
-    return tuple(dict.fromkeys(_walk(route.dependant)))
-
-
-def _walk(dependant: Dependant) -> list[str]:
     own = [name for field in dependant.query_params for name in _names_of(field)]
-    return own + [name for each in dependant.dependencies for name in _walk(each)]
+    return own + [name for each in dependant.dependencies for name in _parameters_of(each)]
 
 
 def _names_of(field: Any) -> list[str]:

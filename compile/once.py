@@ -21,7 +21,7 @@ from corelane.artifacts.manifest import Artifact, artifact_path, digest_file
 from corelane.engine.backends.added import added_formats
 from corelane.engine.buckets import AUTO_BUCKETS
 from corelane.settings import Settings
-from corelane.settings.artifacts import kernel_environment
+from corelane.settings.fields import kernel_environment
 
 #: The code on which a compiled artifact depends, relative to the folder of all packages.
 MAKERS = ("compile", "corelane/engine", "corelane/artifacts", "corelane/tasks")

@@ -29,17 +29,17 @@ OUTSIDE = ("cli", "client", "plugins")
 
 #: Most lines of each part, and the goal. They rose once: when one task became six, and a task a folder of its own.
 LINES: Mapping[str, tuple[int, int]] = {
-    "core": (32_430, 24_000),
-    "compile": (4_770, 4_700),
-    "cli, client": (8_510, 6_000),
+    "core": (32_140, 24_000),
+    "compile": (4_750, 4_700),
+    "cli, client": (8_440, 6_000),
     "plugins": (24_060, 22_000),
-    "product": (69_750, 57_000),
+    "product": (69_370, 57_000),
     "benchmarks": (4_470, 4_000),
     "tests": (58_440, 40_000),
 }
 
 #: Most lines of the folders of all tasks.
-TASK_LINES = 5_920
+TASK_LINES = 5_850
 
 #: Most lines of each plugin, and the goal.
 PLUGINS: Mapping[str, tuple[int, int]] = {
@@ -65,7 +65,7 @@ CLASSES = 0
 MODULE = 400
 
 #: Most lines of a function.
-FUNCTION = 133
+FUNCTION = 130
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from functools import partial
 
 from fastapi import APIRouter, Request, Response
 
@@ -15,7 +14,6 @@ from api.state import AppState
 from corelane.domain.ids import new_job_id
 from corelane.domain.job_forecast import JobForecast
 from corelane.domain.jobs import Job
-from corelane.domain.texts import Known
 from corelane.errors import StoreUnavailable, WrongTask
 from corelane.metrics.definitions import SUBMIT_S
 from corelane.store.jobs.idempotency import Once, by_key, by_name, start_fingerprint
@@ -55,9 +53,14 @@ async def take_lines(
     If its head asks for a dry run, the body is only measured.
     """
     submitter, digest = state.jobs.submitter, start_fingerprint("lines")
-    find = partial(find_text, state, owner)
     lines = NdjsonBody(
-        state.settings, body, submitter.tasks, None if once is None else digest, find, state.large_bodies, owner
+        state.settings,
+        body,
+        submitter.tasks,
+        None if once is None else digest,
+        lambda text_id: submitter.texts.find(owner, [text_id]),
+        state.large_bodies,
+        owner,
     )
     if once is not None and await submitter.is_made(once):
         await lines.digest_only()
@@ -88,11 +91,6 @@ async def take_lines(
     )
     with state.metrics.recorder.timed(SUBMIT_S):
         return await submit_file(submitter, state.settings, submission, admission)
-
-
-async def find_text(state: AppState, owner: str, text_id: str) -> dict[str, Known]:
-    """Find a stored text that a line names."""
-    return await state.jobs.submitter.texts.find(owner, [text_id])
 
 
 async def present_lines(state: AppState, submitted: Submitted | JobForecast, wait: CallerWait) -> Response:

@@ -25,8 +25,7 @@ from compile.model.template import read_template
 from compile.tasks.task import CompileTask, check_heads, compile_task
 from corelane.artifacts.manifest import TokenizerSpec
 from corelane.engine.buckets import Bucket, fitting_buckets
-from corelane.errors import CompileFailed, ModelRefused
-from corelane.errors.reasons import first_line
+from corelane.errors import CompileFailed, ModelRefused, first_line
 
 #: Files that hold a tokenizer's vocabulary. Without any of them transformers makes an empty vocabulary.
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")

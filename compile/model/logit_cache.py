@@ -9,7 +9,7 @@ import numpy as np
 from compile.model.beside import Child, places
 from compile.model.reference import Run, put_together
 from compile.tasks.task import CompileTask
-from corelane.engine.backends.protocol import Ints, Logits, WindowBatch
+from corelane.engine.backends.protocol import Logits, WindowBatch
 
 #: Tokens of one pass over several rows: as many as a batch has.
 PASS_TOKENS = 1024
@@ -78,7 +78,7 @@ def _compute(task: CompileTask, run: Run, rows: Mapping[bytes, WindowBatch], pad
             continue
         columns = zip(*((row.input_ids, row.attention_mask, row.token_type_ids) for _, row in part), strict=True)
         together = (
-            np.concatenate([_widened(array, width, filler) for array in arrays])
+            np.concatenate([np.pad(a, ((0, 0), (0, width - a.shape[1])), constant_values=filler) for a in arrays])
             for arrays, filler in zip(columns, (pad_id, 0, 0), strict=True)
         )
         logits = run(WindowBatch(part[0][1].bucket, *together))
@@ -86,7 +86,3 @@ def _compute(task: CompileTask, run: Run, rows: Mapping[bytes, WindowBatch], pad
             its = tuple(each[number : number + 1] for each in logits)
             found[key] = tuple(each[:, : row.input_ids.shape[1]] for each in its) if task.per_token else its
     return found
-
-
-def _widened(array: Ints, width: int, filler: int) -> Ints:
-    return np.pad(array, ((0, 0), (0, width - array.shape[1])), constant_values=filler)

@@ -16,8 +16,7 @@ from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.task import Query, Window
 from corelane.engine.text.engine import TextEngine
-from corelane.errors import CompileFailed, ModelRefused
-from corelane.errors.reasons import first_line
+from corelane.errors import CompileFailed, ModelRefused, first_line
 
 #: A row of a batch: the number of its query, the query as it was read, and the window of it in this row.
 Row = tuple[int, Any, Window]

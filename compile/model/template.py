@@ -8,8 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from compile.model.source import ModelSource
-from corelane.artifacts.manifest import TokenizerSpec
-from corelane.artifacts.template import Template
+from corelane.artifacts.manifest import Template, TokenizerSpec
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import ModelRefused
 

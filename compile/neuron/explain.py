@@ -13,8 +13,7 @@ from typing import Any
 
 from corelane.engine.backends.neuron.chips import NeuronChip
 from corelane.engine.backends.neuron.packages import explain_import
-from corelane.errors import CompileFailed, SetupError
-from corelane.errors.reasons import last_line
+from corelane.errors import CompileFailed, SetupError, last_line
 
 #: The kernel's counters of processes killed for lack of memory: in this container, and on the whole machine.
 OOM_COUNTERS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))

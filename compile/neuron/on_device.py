@@ -26,8 +26,7 @@ from corelane.engine.backends.neuron.devices import show_cores
 from corelane.engine.backends.neuron.errors import DeviceGone
 from corelane.engine.backends.neuron.remote import RemoteModules
 from corelane.engine.backends.protocol import Logits, WindowBatch
-from corelane.errors import CompileFailed, EngineError, RunFailed
-from corelane.errors.reasons import last_line
+from corelane.errors import CompileFailed, EngineError, RunFailed, last_line
 from corelane.settings import Settings
 
 #: torch_neuron prints this if it runs a model without a device: the output has the right shape and no content.

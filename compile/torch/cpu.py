@@ -21,8 +21,7 @@ from compile.torch.packing import PACKED, PLAIN, pack_linears, packs
 from compile.torch.reshaping import change_layers, rows_of
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.protocol import WindowBatch
-from corelane.errors import CompileFailed
-from corelane.errors.reasons import first_line, last_line
+from corelane.errors import CompileFailed, first_line, last_line
 
 CpuDtype = Literal["fp32", "bf16", "int8"]
 

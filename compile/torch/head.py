@@ -51,8 +51,4 @@ def cast_body(network: nn.Module, dtype: torch.dtype) -> None:
     weights = head.state_dict()
     network.to(dtype)
     head.to(torch.float32).load_state_dict(weights)
-    head.register_forward_pre_hook(_widen)
-
-
-def _widen(_: nn.Module, arguments: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return (arguments[0].float(), *arguments[1:])
+    head.register_forward_pre_hook(lambda _, arguments: (arguments[0].float(), *arguments[1:]))

@@ -14,9 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from corelane.artifacts.template import FrozenRecord
 from corelane.errors import ArtifactRefused, SetupError
 
 CALIBRATION_NAME = "calibration.json"
@@ -26,6 +25,12 @@ SHIPPED_NAME = "corelane-calibration.json"
 
 #: Advice about a file that cannot be used.
 ADVICE = "calibrate the model again, or remove the file"
+
+
+class FrozenRecord(BaseModel):
+    """A frozen part of a manifest or a calibration."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
 
 
 class Curve(FrozenRecord):

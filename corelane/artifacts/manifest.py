@@ -11,18 +11,12 @@ import hashlib
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
-from corelane.artifacts.calibration import Calibration
-from corelane.artifacts.instructions import (
-    instruction_sets,
-    kind_of,
-    lacking,
-    rank_of,
-)
-from corelane.artifacts.template import FrozenRecord, Template
+from corelane.artifacts.calibration import Calibration, FrozenRecord
+from corelane.artifacts.instructions import instruction_sets, kind_of, lacking, rank_of
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import ArtifactRefused
 
@@ -72,6 +66,36 @@ class BucketFile(FrozenRecord):
     )
     max_logit_error: float = Field(description="Largest |Δlogit| against eager fp32 on the sample texts.")
     neffs: list[str] = Field(default=[], description="The Neuron executables inside the file, as files of their own.")
+
+
+class Template(FrozenRecord):
+    """The special tokens around a question and a stretch of context, and the token type of each part."""
+
+    before: tuple[int, ...] = Field((), description="Tokens before the question.")
+    between: tuple[int, ...] = Field((), description="Tokens between question and context.")
+    after: tuple[int, ...] = Field((), description="Tokens after the context.")
+    before_types: tuple[int, ...] = ()
+    question_type: int = 0
+    between_types: tuple[int, ...] = ()
+    context_type: int = 0
+    after_types: tuple[int, ...] = ()
+    null_last: bool = Field(False, description="Whether the last token stands for no answer (XLNet), not the first.")
+
+    @model_validator(mode="after")
+    def _types_fit(self) -> Self:
+        parts = ((self.before, self.before_types), (self.between, self.between_types), (self.after, self.after_types))
+        if any(len(tokens) != len(types) for tokens, types in parts):
+            raise ValueError("each special token needs a type")
+        return self
+
+    @property
+    def specials(self) -> int:
+        """Return how many special tokens a row has."""
+        return len(self.before) + len(self.between) + len(self.after)
+
+    def part_types(self) -> tuple[tuple[int, ...] | int, ...]:
+        """Return the token types of the five parts of a row, in order."""
+        return self.before_types, self.question_type, self.between_types, self.context_type, self.after_types
 
 
 class TokenizerSpec(FrozenRecord):

@@ -8,7 +8,10 @@ All workarounds for Celery 5.7 and kombu 5.7 are in this folder.
 """
 
 import json
+import ssl
+from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import redis.exceptions
 from celery import Celery
@@ -17,11 +20,11 @@ from kombu import Connection, Exchange, Producer, Queue
 from kombu.exceptions import KombuError
 from kombu.transport import redis as redis_transport
 
-from corelane.broker.address import celery_broker
 from corelane.broker.transport import GuardedTransport
 from corelane.domain.dispatch import DRAIN_TASK, KEEPER_QUEUE, Core
 from corelane.errors import StoreUnavailable
 from corelane.settings import Settings
+from corelane.settings.address import RedisAddress, read_address
 
 #: Redis is pinged this often, and a connection that is silent this long is closed, in seconds. It is shorter than any
 #: lease, so that a half-open connection is left within 6 s.
@@ -38,6 +41,9 @@ CHILD_START_S = 600
 #: Attempts to connect before a message is given up, and the pauses between them, in seconds. By default kombu tries for
 #: ever, and the sender is blocked meanwhile (https://github.com/celery/celery/issues/4296).
 SEND_RETRIES, SEND_PAUSE_S = 2, 0.2
+
+#: Python's constants for the three values of ``ssl_cert_reqs``.
+CERT_REQS = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
 
 #: Places in the envelope that the ring function of ``lanes.lua`` fills in.
 BELL_ID, BELL_QUEUE = "BELLID", "BELLQUEUE"
@@ -78,6 +84,49 @@ def make_amqp(redis_url: str) -> type[AMQP]:
 
     OwnConnection.redis_url = redis_url
     return SteadyAMQP
+
+
+@dataclass(frozen=True, slots=True)
+class CeleryBroker:
+    """The address of Redis in Celery's own terms, for what Celery and Flower show and query themselves.
+
+    It is ``broker_url``, ``broker_use_ssl`` and additions to ``broker_transport_options``. Connections of workers and
+    senders do not use it: ``transport`` makes them from the URL in the settings.
+    """
+
+    url: str
+    tls: dict[str, Any] | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+def celery_broker(url: str) -> CeleryBroker:
+    """Return the broker for a URL of Redis."""
+    address = read_address(url)
+    parts = urlsplit(address.url)
+    tls = _tls(address) if address.is_tls else None
+    if parts.scheme == "unix":
+        password = parts.password or dict(parse_qsl(parts.query)).get("password")
+        login = f":{quote(password, safe='')}@" if password else ""
+        return CeleryBroker(f"redis+socket://{login}{parts.path}?virtual_host={address.db}")
+    if not address.sentinels:
+        return CeleryBroker(url.partition("?")[0] if tls else url, tls)
+    login = parts.netloc.rpartition("@")[0]
+    host, port = address.sentinels[0]
+    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    username, password = address.sentinel_login
+    own: dict[str, Any] = {name: text for name, text in (("username", username), ("password", password)) if text}
+    if tls is not None:
+        own |= {"ssl": True, **tls}
+    options = {"master_name": address.primary, "sentinel_kwargs": own}
+    return CeleryBroker(f"sentinel://{login}{'@' if login else ''}{place}/{address.db}", tls, options)
+
+
+def _tls(address: RedisAddress) -> dict[str, Any]:
+    """Return the options of TLS; a certificate is required unless the URL says otherwise."""
+    given: dict[str, Any] = dict(address.tls)
+    if "ssl_check_hostname" in given:
+        given["ssl_check_hostname"] = given["ssl_check_hostname"].lower() not in ("0", "f", "false", "n", "no")
+    return given | {"ssl_cert_reqs": CERT_REQS[given.get("ssl_cert_reqs", "required")]}
 
 
 def make_celery(settings: Settings) -> Celery:

@@ -11,7 +11,7 @@ from typing import Any
 from kombu.transport import redis
 
 from corelane.log import get_logger
-from corelane.store.link.connections import PrimarySocketConnection, connection_options
+from corelane.store.link.connections import BLOCKING, connection_options
 
 log = get_logger(__name__)
 
@@ -38,7 +38,7 @@ class GuardedChannel(redis.Channel):
             "db": 0,
         } | connection_options(self.connection.client.redis_url)
         kind: Any = options["connection_class"]
-        if kind is not PrimarySocketConnection:
+        if kind is not BLOCKING["unix"]:
             options.setdefault("socket_keepalive", self.socket_keepalive)
         if asynchronous:
             options["connection_class"] = self._polled(kind)

@@ -4,9 +4,8 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -21,16 +20,11 @@ from corelane.cli.folders import DataOption, writable_folder
 from corelane.cli.options import choice
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
-from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.backends.added import TORCHSCRIPT, added_formats, all_targets
 from corelane.engine.buckets import AUTO_BUCKETS
-from corelane.errors import ArtifactRefused, InvalidInput
+from corelane.errors import ArtifactRefused
 from corelane.settings import Settings, read_settings
-from corelane.tasks.question_answering.squad import best_over, read_set, token_f1
 from corelane.tasks.registry import TASKS
-
-if TYPE_CHECKING:
-    from compile.tasks.evaluation import EvalSet
 
 #: The values of `--format`.
 FORMATS = ("auto", TORCHSCRIPT, *added_formats())
@@ -151,33 +145,30 @@ def compile_model(
         python=neuron_python or python_for(target, settings),
     )
     writable_folder(settings.artifact_root)
-    eval_set = None if questions is None else read_eval_set(questions, task)
+    asked = {"buckets": buckets, "dtype": dtype, "format": format} | ({"task": task} if task else {})
     with interrupted_by_sigterm(), show_progress() as report:
 
         def make() -> Artifact:
             # Imported here: a model that is taken from the cache needs no torch.
             from compile.build import build
+            from compile.tasks.question_answering.evaluation import read_eval_set
 
             return build(
                 model,
                 settings=settings,
                 target=target,
-                buckets=buckets,
-                dtype=dtype,
                 name=name,
                 neuron=options,
-                eval_set=eval_set,
-                format=format,
+                eval_set=None if questions is None else read_eval_set(questions, task),
                 cpu_kind=cpu_kind,
-                task=task,
                 report=report,
+                **asked,
             )
 
-        if cache and target == "cpu" and eval_set is None and not options.named and cpu_kind is None:
+        if cache and target == "cpu" and questions is None and not options.named and cpu_kind is None:
             from compile.once import compile_once
 
-            given = {"buckets": buckets, "dtype": dtype, "format": format} | ({"task": task} if task else {})
-            artifact = compile_once(model, served_as, settings, given, make)
+            artifact = compile_once(model, served_as, settings, asked, make)
         else:
             artifact = make()
     show_made(artifact, with_coverage=coverage, as_json=as_json)
@@ -244,24 +235,6 @@ def compiled(settings: Settings, name: str, target: str, cpu_kind: str | None = 
     except ArtifactRefused:
         return None
     return artifact if cpu_kind is None or artifact.manifest.cpu_kind == kind else None
-
-
-def read_eval_set(path: Path, task: str | None = None) -> "EvalSet":
-    """Return the questions of a SQuAD-format file that have an answer.
-
-    Raises InvalidInput if there are none, or if ``task`` is one that has no use for them.
-    """
-    from compile.tasks.evaluation import EvalSet
-    from corelane.tasks.question_answering.engine.task import QuestionQuery
-
-    if task not in (None, DEFAULT_TASK):
-        raise InvalidInput(f"--questions is for {DEFAULT_TASK}, not for {task}")
-    asked = [question for question in read_set(path).questions if question.gold]
-    if not asked:
-        raise InvalidInput(f"{path} has no question with an answer")
-    queries = [QuestionQuery(question.question, question.context) for question in asked]
-    gold = [question.gold for question in asked]
-    return EvalSet(path.name, queries, gold, partial(best_over, token_f1))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from corelane.cli.output import print_line, print_list, print_one, short_time
 from corelane.cli.service import IdsOption, JsonOption, LimitOption, PatientClient, ServiceClient
 from corelane.domain.bulk import BulkAction
 from corelane.domain.job_references import JobInput, JobOutput
-from corelane.domain.jobs import FailureCount, Job, JobStatus
+from corelane.domain.jobs import Job, JobStatus
 from corelane.domain.timing import JobTiming
 from corelane.domain.usage import Usage
 from corelane.errors import InvalidInput
@@ -145,6 +145,7 @@ def describe(job: Job) -> dict[str, str | None]:
     """Return the fields of a job for readers."""
     counts = {name: number for name, number in job.counts.model_dump().items() if number or name == "total"}
     times = {"created": job.created_at, "started": job.started_at, "finished": job.finished_at}
+    failures = (f"{f.code} ({f.count:,}{'' if f.retryable else ', would fail again'})" for f in job.failures or ())
     expected = job.promise.finish_at if job.promise is not None and not job.status.is_final else None
     return {
         "job": job.id,
@@ -156,7 +157,7 @@ def describe(job: Job) -> dict[str, str | None]:
         **times,
         "expected": expected,
         "waits": job.waiting_for,
-        "failed with": ", ".join(describe_failures(each) for each in job.failures or ()),
+        "failed with": ", ".join(failures),
         "error": None if job.error is None else job.error.detail,
         "labels": " ".join(job.labels),
         "retry of": job.retry_of,
@@ -165,11 +166,6 @@ def describe(job: Job) -> dict[str, str | None]:
         "usage": None if job.usage is None else describe_usage(job.usage),
         "metadata": ", ".join(f"{name}={value}" for name, value in job.metadata.items()),
     }
-
-
-def describe_failures(found: FailureCount) -> str:
-    """Return an error code and how many items failed with it, for readers."""
-    return f"{found.code} ({found.count:,}{'' if found.retryable else ', would fail again'})"
 
 
 def describe_reference(found: JobInput | JobOutput) -> str:

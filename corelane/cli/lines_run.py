@@ -28,7 +28,6 @@ from corelane.cli.item_lines import (
     LineFormat,
     NumberedLine,
     OutputState,
-    ParsedLine,
     read_line,
     read_output,
     refuse_others,
@@ -127,7 +126,7 @@ class LinesRun:
 
         def items() -> Iterator[Item]:
             nonlocal bad
-            for line in map(self._read, islice(raw_lines, kept.lines, None)):
+            for line in map(partial(read_line, self.task), islice(raw_lines, kept.lines, None)):
                 bad += line.item is None
                 if line.item is not None:
                     yield line.item
@@ -140,9 +139,6 @@ class LinesRun:
         if bad:
             self.report.say(f"{count_lines(bad)} cannot be sent")
         return True
-
-    def _read(self, raw: NumberedLine) -> ParsedLine:
-        return read_line(self.task, raw)
 
     def _asks(self) -> dict[str, Any]:
         """Return the options that all lines are asked with, by the names of options."""
@@ -165,7 +161,9 @@ class LinesRun:
         has_bar = has_bar and not (self.output == STANDARD and sys.stdout.isatty())
         with connect(self.url, self.api_key, patience_s=0) as looker:
             look = partial(meter.state.look, looker, run.name)
-            results = results_of(self.task, map(self._read, raw_lines), partial(self._ask, client, run, meter))
+            results = results_of(
+                self.task, map(partial(read_line, self.task), raw_lines), partial(self._ask, client, run, meter)
+            )
             progress = following(meter, look, self.report.say, self.report.console, has_bar=has_bar)
             with closing(results), progress:
                 for result in results:

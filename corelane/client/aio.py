@@ -9,17 +9,7 @@ import httpx2
 
 from corelane.client.endpoints import Call
 from corelane.client.methods import ClientMethods
-from corelane.client.steps import (
-    Exchange,
-    HttpReply,
-    IoStep,
-    Iteration,
-    OpenStream,
-    Return,
-    Send,
-    Sleep,
-    as_iteration,
-)
+from corelane.client.steps import Exchange, HttpReply, IoStep, Iteration, OpenStream, Return, Send, Sleep, as_iteration
 from corelane.client.transport import request_arguments
 
 Reply = TypeVar("Reply")

@@ -169,11 +169,6 @@ def measure(text: str) -> float:
     return tokens + (len(encoded) - chars) / 2
 
 
-def estimate_short(text: str) -> int:
-    """Estimate an item of one window; ``text`` is all of it, at most ``SHORT_CHARS``."""
-    return max(LEAST_TOKENS, math.ceil(SPECIAL_TOKENS + measure(text)))
-
-
 def count_windows(text_tokens: float, room: float, stride: int) -> int:
     """Count the windows that cover a text, if each window has ``room`` for text and neighbours overlap."""
     if text_tokens <= room:
@@ -198,7 +193,8 @@ def estimate(beside_tokens: float, text_tokens: float, stride: int) -> int:
 def estimate_tokens(beside: str, text: str, stride: int) -> int:
     """Estimate the tokens of an item from its texts."""
     if len(whole := beside + text) <= SHORT_CHARS:
-        return estimate_short(whole)
+        # All of it is one window.
+        return max(LEAST_TOKENS, math.ceil(SPECIAL_TOKENS + measure(whole)))
     return estimate(measure(beside), measure(text), stride)
 
 

@@ -18,12 +18,8 @@ JOB_PREFIX = "job_"
 ALL_OWNERS = "*"
 
 
-def _aware(time: datetime) -> datetime:
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-
-
 #: A time; UTC if it has no zone.
-Time = Annotated[datetime, AfterValidator(_aware)]
+Time = Annotated[datetime, AfterValidator(lambda time: time if time.tzinfo is not None else time.replace(tzinfo=UTC))]
 
 
 @dataclass(frozen=True, slots=True)

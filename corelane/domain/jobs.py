@@ -5,6 +5,7 @@ The wire format is stable from version 1 on: fields may be added, but none is re
 
 from collections.abc import Mapping
 from enum import StrEnum
+from operator import not_
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import (
@@ -62,10 +63,6 @@ _PRIORITIES = tuple(Priority)
 def is_none(value: object) -> bool:
     """Return whether a value is null, so that its field is left out."""
     return value is None
-
-
-def _is_off(value: object) -> bool:
-    return not value
 
 
 def not_blank(text: str) -> str:
@@ -210,7 +207,7 @@ class ItemError(BaseModel):
 WINDOWS = Field(0, ge=0, description="Windows of the text that the model read.")
 ERROR = Field(None, description="Why the item failed.")
 REUSED = Field(
-    False, exclude_if=_is_off, description="Only if true: this is the result of an equal item, nothing was computed."
+    False, exclude_if=not_, description="Only if true: this is the result of an equal item, nothing was computed."
 )
 
 

@@ -180,10 +180,11 @@ def predict(version: str, placement: Placement, cores: Sequence[CoreSight]) -> O
             return Outlook(True, f"no core holds {version} yet: it is {core.versions[version]} on {core.name}")
     if not living:
         return Outlook(True, f"no core lives; {version} is answered once one that holds it is back")
+    names = [core.name for core in living]
     for core in living:
         if core.state in UNSETTLED_CORES:
             return Outlook(True, f"no core holds {version} yet: {core.name} is {core.state}")
-        if version not in core.versions and core.name in _sure(placement, version, living):
+        if version not in core.versions and is_wanted(placement, version, core.name, names, is_own=False):
             return Outlook(True, f"no core holds {version} yet: it is wanted on {core.name}")
     for core in cores:
         if core.state is None and core.silent_s < PLACE_KEPT_S:
@@ -191,9 +192,3 @@ def predict(version: str, placement: Placement, cores: Sequence[CoreSight]) -> O
     failed = [core.reasons[version] for core in living if version in core.reasons]
     why = f" ({failed[0]})" if failed else ""
     return Outlook(False, f"no core holds {version}, and none is about to{why}")
-
-
-def _sure(placement: Placement, version: str, living: Sequence[CoreSight]) -> set[str]:
-    """Return the living cores that a placement selects, whatever their settings say."""
-    names = [core.name for core in living]
-    return {name for name in names if is_wanted(placement, version, name, names, is_own=False)}

@@ -21,6 +21,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from corelane.domain.dispatch import PUBLIC, SMALL_TOKENS
 from corelane.domain.jobs import Priority
@@ -252,7 +253,7 @@ def _line_of(share: Share, items: list[WaitingItem]) -> OwnerLine:
         job = item.job
         return item.priority, *share.turn(job), by_job[job], item.left, item.arrival
 
-    items.sort(key=_arrival if share.passed_over >= OLDEST_TURN - 1 else turn)
+    items.sort(key=attrgetter("arrival") if share.passed_over >= OLDEST_TURN - 1 else turn)
     return OwnerLine(share, items, by_job)
 
 
@@ -276,7 +277,3 @@ def _alternate(
             line.share.charge(row[0].job, row[1].length, is_small=line.is_small(row[0].job))
         line = min(sources, key=lambda source: source.share.ahead, default=first)
     return rows
-
-
-def _arrival(item: WaitingItem) -> int:
-    return item.arrival

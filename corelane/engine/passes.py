@@ -19,6 +19,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Self
 
 import numpy as np
@@ -118,7 +119,7 @@ class PassTable:
         least = [(0.0, 0)]
         for left in range(1, count - passes * quickest + 1):
             took = [(seconds[rows - 1] + least[left - rows][0], rows) for rows in range(min(left, len(seconds)), 0, -1)]
-            least.append(min(took, key=_first))
+            least.append(min(took, key=itemgetter(0)))
         return passes * seconds[quickest - 1] + least[-1][0], quickest if passes else least[-1][1]
 
     def row_us(self, *, flexible_rows: bool) -> list[tuple[int, int, int]]:
@@ -143,10 +144,6 @@ def warm_ups(ladder: Sequence[Bucket], *, flexible_rows: bool, rows_share_kernel
     """
     alone, full = flexible_rows, not (flexible_rows and rows_share_kernels)
     return [(bucket, rows) for bucket in ladder for rows, runs in ((1, alone), (bucket.rows, full)) if runs]
-
-
-def _first(pair: tuple[float, int]) -> float:
-    return pair[0]
 
 
 def choose(

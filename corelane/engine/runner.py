@@ -31,7 +31,7 @@ from corelane.engine.batching import Share, next_batch, smallest_fit
 from corelane.engine.buckets import Bucket, cut_to, tallest
 from corelane.engine.passes import WARM_UP_PASSES, ForwardPass, Pace, PassTable, PassTimes, choose, warm_ups
 from corelane.engine.previews import LONG_WINDOWS, Preview, PreviewTimes
-from corelane.engine.sharing import LITTLE_ITEMS, LITTLE_TOKENS, Charge, ItemInProgress, SharedItems
+from corelane.engine.sharing import FOUND, LITTLE_ITEMS, LITTLE_TOKENS, Charge, ItemInProgress, SharedItems
 from corelane.engine.task import UNLIMITED, Query, Ready, Result, RunnerLimits, TaskEngine, Tokenized, Window, failure
 from corelane.errors import ArtifactRefused, RunFailed
 from corelane.tasks.registry import task_named
@@ -321,7 +321,8 @@ class Runner(SharedItems):
 
     def _compose(self, progress: ItemInProgress) -> Result:
         if progress.is_fragment:
-            return self.result_of_fragment(progress)
+            # Empty if one of its windows failed.
+            return {FOUND: b"" if progress.error is not None else self._task.pack_found(progress.decoded)}
         if progress.error is not None:
             return failure(progress.item.query, progress.error)
         return self._task.compose(progress.item, progress.decoded)

@@ -184,10 +184,6 @@ class SharedItems:
         progress.away -= len(windows)
         return sum(window.length for window in windows)
 
-    def result_of_fragment(self, progress: ItemInProgress) -> Result:
-        """Return what was found in a fragment, as its result; empty if one of its windows failed."""
-        return {FOUND: b"" if progress.error is not None else self._task.pack_found(progress.decoded)}
-
     def admit_fragment(self, key: Hashable, fragment: bytes, about: Query) -> int:
         """Admit a fragment of another core's item; return its tokens. Raise ValueError if it is not one."""
         progress = self._put(key, self._task.unpack(fragment, about))

@@ -279,3 +279,18 @@ def error_class(code: str) -> type[CorelaneError]:
     """Return the error class for a code; CorelaneError if there is none, or if it needs more than a sentence."""
     found = next((each for each in _all_classes() if each.code == code), CorelaneError)
     return CorelaneError if found.__init__ is not CorelaneError.__init__ else found
+
+
+def first_line(error: object) -> str:
+    """Return the first line of an error's text."""
+    return _lines(error)[0]
+
+
+def last_line(error: object) -> str:
+    """Return the last line of an error's text, where torch and the compilers put the reason."""
+    return _lines(error)[-1]
+
+
+def _lines(error: object) -> list[str]:
+    unknown = type(error).__name__ if isinstance(error, BaseException) else "no reason given"
+    return str(error).strip().splitlines() or [unknown]

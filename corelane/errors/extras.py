@@ -23,7 +23,9 @@ def install_command(extra: str) -> str:
         wanted = ["-e", f"{_near(checkout)}[{extra}]"]
     else:
         wanted = sorted(set(requirements(_requires(), extra))) or [f"{NAME}[{extra}]"]
-    return shlex.join([*_install(), *wanted])
+    python = _near(Path(sys.executable))
+    install = [python, "-m", "pip", "install"] if find_spec("pip") else ["uv", "pip", "install", "--python", python]
+    return shlex.join([*install, *wanted])
 
 
 def requirements(requires: Iterable[str], extra: str) -> Iterator[str]:
@@ -58,11 +60,6 @@ def _requires() -> list[str]:
         return distribution(NAME).requires or []
     except PackageNotFoundError:
         return []
-
-
-def _install() -> list[str]:
-    python = _near(Path(sys.executable))
-    return [python, "-m", "pip", "install"] if find_spec("pip") else ["uv", "pip", "install", "--python", python]
 
 
 def _near(path: Path) -> str:

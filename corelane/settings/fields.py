@@ -1,5 +1,7 @@
 """Settings of cores, Redis, scaling, texts, reuse and chaos, joined with the other groups and those of plugins."""
 
+import os
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal
@@ -9,11 +11,16 @@ from pydantic_settings import BaseSettings, NoDecode
 
 from corelane.plugin import installed
 from corelane.settings import rules
-from corelane.settings.artifacts import ArtifactFields
 from corelane.settings.faults import arm
 
 #: The name of a service: one character of the alphabet of ids.
 CELL_NAME = r"[0-9a-hjkmnp-tv-z]"
+
+#: The value that turns the cache off.
+OFF = "off"
+
+#: Variables that make torch's libraries choose other kernels than the CPU's best.
+KERNEL_VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 
 #: The settings that plugins add.
 PLUGIN_FIELDS = tuple(fields for plugin in installed() if (fields := plugin.settings()) is not None)
@@ -41,6 +48,23 @@ class PriceFields(BaseSettings):
         description="Cores that share the host's price; if unset those of its accelerators, on other hosts those that "
         "Corelane uses.",
     )
+
+
+class ArtifactFields(BaseSettings):
+    """Where compiled artifacts are kept for later data folders."""
+
+    artifact_cache: str | None = Field(
+        None,
+        description="Folder where `serve` and `compile` keep what they compiled, for later data folders of this user; "
+        "`corelane/artifacts` in the user's cache folder if unset, `off` keeps nothing.",
+    )
+
+    @property
+    def artifact_cache_root(self) -> Path | None:
+        """Return the folder of the artifact cache; None if it is off."""
+        if self.artifact_cache == OFF:
+            return None
+        return user_cache(os.environ) if self.artifact_cache is None else Path(self.artifact_cache).resolve()  # noqa: TID251  # XDG's
 
 
 class GroupedFields(
@@ -179,3 +203,19 @@ class GroupedFields(
     def cache(self) -> tuple[int, int] | None:
         """Return the bytes and seconds of the cache; None if it is off."""
         return (self.cache_bytes, self.cache_ttl_s) if self.cache_bytes else None
+
+
+def user_cache(environment: Mapping[str, str]) -> Path | None:
+    """Return the folder for a user's caches by the XDG rules; None for a user without a home."""
+    named = Path(environment.get("XDG_CACHE_HOME", ""))
+    if named.is_absolute():
+        return named / "corelane" / "artifacts"
+    try:
+        return Path.home() / ".cache" / "corelane" / "artifacts"
+    except RuntimeError:
+        return None
+
+
+def kernel_environment() -> dict[str, str]:
+    """Return those variables of this process that choose kernels."""
+    return {name: os.environ[name] for name in KERNEL_VARIABLES if name in os.environ}  # noqa: TID251  # the libraries'

@@ -181,7 +181,7 @@ class Dispatch:
             yield TripStep(("commit", lease), self._commit(lease, outcomes, spent, request.sent_us, lost), int)
             lost = ()
         for job in request.jobs:
-            yield TripStep(("job", job), ("HGET", keys.job(job), "status"), _as_it_is)
+            yield TripStep(("job", job), ("HGET", keys.job(job), "status"), lambda reply: reply)
         for lease, command in _tellings(request.previews):
             yield TripStep(("previews", lease), command, int)
         if request.found:
@@ -287,10 +287,6 @@ class Dispatch:
         if shared := [outcome.ref.key for outcome in outcomes if outcome.is_shared]:
             ask["shared"] = shared
         return call("commit", *results, stretches=stretches, price=self._price, lost=lost, **ask)
-
-
-def _as_it_is(reply: Any) -> Any:
-    return reply
 
 
 def _tellings(previews: Sequence[LeasedPreview]) -> Iterator[tuple[str, Command]]:

@@ -14,12 +14,8 @@ async def read_info(link: CommonLink, *sections: str) -> dict[str, str]:
         replies = await link.many([("INFO", section) for section in sections])
     except redis.exceptions.ResponseError:
         return {}
-    return parse_info(b"\n".join(replies).decode())
-
-
-def parse_info(text: str) -> dict[str, str]:
-    """Return the fields of a reply to INFO."""
-    return dict(line.split(":", 1) for line in text.splitlines() if ":" in line)
+    lines = b"\n".join(replies).decode().splitlines()
+    return dict(line.split(":", 1) for line in lines if ":" in line)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,26 @@
 """What tasks share whose items have a text: how long it may be, what becomes of long ones, and their estimates."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from corelane.domain.dispatch import estimate, estimate_tokens, estimate_windows, measure
-from corelane.domain.jobs import Item, Text
+from corelane.domain.jobs import Item, Text, is_none
 from corelane.errors import TooLarge
 from corelane.settings import Settings
 from corelane.tasks.task import Parts, Task
+
+#: A unit of offsets in addition to code points: UTF-16 code units, as JavaScript and Java count, or bytes of UTF-8.
+OffsetUnit = Literal["utf16", "bytes"]
+
+
+class Offsets(BaseModel):
+    """The same stretch of a text in other units, each as [start, end]; only those that were asked for are there."""
+
+    utf16: tuple[int, int] | None = Field(
+        None, exclude_if=is_none, description="UTF-16 code units: `text.slice(start, end)` in JavaScript."
+    )
+    bytes: tuple[int, int] | None = Field(None, exclude_if=is_none, description="Bytes of the text in UTF-8.")
 
 
 def check_text(settings: Settings, place: str, text: str) -> None:

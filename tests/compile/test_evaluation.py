@@ -10,12 +10,11 @@ from compile.model.loading import load_model, quiet_transformers
 from compile.model.reference import runner_of, wrap
 from compile.model.source import find_source
 from compile.tasks.evaluation import EvalSet
-from compile.tasks.question_answering.evaluation import measure_loss, overlap
+from compile.tasks.question_answering.evaluation import measure_loss, overlap, read_eval_set
 from compile.trial import results_needed
 from compile.verify import Disagreement, judge_f1
 from corelane.artifacts.manifest import Artifact
 from corelane.cli.app import make_cli
-from corelane.cli.compile import read_eval_set
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, InvalidInput

@@ -23,8 +23,8 @@ from corelane.store.link.link import AsyncLink
 from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
 from corelane.submitting.submitter import Submitter
-from corelane.tasks.question_answering.jobs import QuestionHead
 from corelane.tasks.question_answering.wire import Question
+from tests.question_jobs import QuestionHead
 
 VERSION = "tiny@1"
 

@@ -15,7 +15,7 @@ from corelane.artifacts.cache import ArtifactCache, cpu_name, key_of
 from corelane.artifacts.calibration import CALIBRATION_NAME
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, read_artifact
 from corelane.settings import Settings
-from corelane.settings.artifacts import user_cache
+from corelane.settings.fields import user_cache
 
 KEY = key_of({"source": "1"})
 

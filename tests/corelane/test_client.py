@@ -32,11 +32,11 @@ from corelane.client import (
 from corelane.client.transport import log_wait
 from corelane.domain.jobs import Job, JobStatus, Priority
 from corelane.errors import InvalidInput, ServiceError, ServiceUnreachable
-from corelane.tasks.question_answering.jobs import QuestionLines
 from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.both_clients import Awaited
 from tests.corelane.stand_in import ITEM, StandIn, many, problem
+from tests.question_jobs import QuestionLines
 
 
 def free_port() -> int:

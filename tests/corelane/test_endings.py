@@ -4,7 +4,7 @@ from structlog.testing import capture_logs
 
 from corelane.store.upkeep import ENDED_AT_A_TIME, Upkeep
 from tests.corelane.store_bench import VERSION, Bench, answered, claimed
-from workers.loops.sweep import tell_ended
+from workers.loops.rounds import tell_ended
 
 
 def told(upkeep: Upkeep) -> list[dict[str, object]]:

@@ -16,7 +16,7 @@ from corelane.store.jobs.submission import ItemFile
 from corelane.store.link.blocking import Link
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import VERSION, Bench, answer_all, answered, claimed
-from workers.loops.feeding import feed
+from workers.loops.rounds import feed
 
 
 def upload(bench: Bench, job: str, items: int, tokens: int = 64) -> ItemFile:

@@ -20,9 +20,9 @@ from corelane.store.jobs.idempotency import (
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import AsyncLink
-from corelane.tasks.question_answering.jobs import QuestionHead
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import keep
+from tests.question_jobs import QuestionHead
 
 RUNS = count()
 

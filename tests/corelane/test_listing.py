@@ -17,9 +17,9 @@ from corelane.store.jobs.search import JobPage
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import AsyncLink
-from corelane.tasks.question_answering.jobs import QuestionHead
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import Bench, keep
+from tests.question_jobs import QuestionHead
 
 OWNERS = count()
 

@@ -8,10 +8,9 @@ from tokenizers import Tokenizer
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
 from corelane.engine.buckets import Bucket
 from corelane.engine.task import RunnerLimits
-from corelane.tasks.question_answering.engine.spans import Candidate
+from corelane.tasks.question_answering.engine.spans import Candidate, in_whole_words, whole_words
 from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, TokenizedQuery
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
-from corelane.tasks.question_answering.engine.words import in_whole_words, whole_words
 from corelane.tasks.question_answering.options import AnswerOptions
 
 RIVER = "the river was red . the tower was blue ."

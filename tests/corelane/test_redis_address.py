@@ -2,7 +2,7 @@
 
 import pytest
 
-from corelane.broker.address import celery_broker
+from corelane.broker.app import celery_broker
 from corelane.settings.address import AddressRefused, RedisAddress, read_address
 
 

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from corelane.domain.request_facts import RequestFacts, continue_trace, read_request_id, trace_id
 from corelane.store.jobs.submission import Submission
-from corelane.tasks.question_answering.jobs import QuestionHead
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import Bench, keep
+from tests.question_jobs import QuestionHead
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 

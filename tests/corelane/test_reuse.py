@@ -18,11 +18,11 @@ from corelane.store.dispatch import Claim, SliceResults
 from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import AsyncLink
 from corelane.store.plans import Plans
-from corelane.tasks.question_answering.jobs import QuestionHead
 from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.wire import Question
 from corelane.tasks.reuse import cut_out, item_digests, refuses_reuse, repeated
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, announce, claimed, submit_as_admitted
+from tests.question_jobs import QuestionHead
 from tests.simulated_core import SimulatedCore
 from workers.core.drain import drain
 

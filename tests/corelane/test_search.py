@@ -15,9 +15,9 @@ from corelane.store.jobs.idempotency import by_name
 from corelane.store.jobs.search import JobPage
 from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import AsyncLink
-from corelane.tasks.question_answering.jobs import QuestionHead
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import Bench, answer_all, answered, claimed, keep
+from tests.question_jobs import QuestionHead
 
 ITEM = Question(question="who", context="ada")
 

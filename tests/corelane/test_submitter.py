@@ -26,9 +26,9 @@ from corelane.submitting.submitter import (
     Submitter,
     seconds_until,
 )
-from corelane.tasks.question_answering.jobs import QuestionHead
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import VERSION, Bench, announce, answer_all, answered, claimed
+from tests.question_jobs import QuestionHead
 
 Found = TypeVar("Found")
 

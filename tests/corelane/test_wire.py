@@ -15,9 +15,9 @@ from corelane.domain.texts import TextBody
 from corelane.domain.wire import MOST_UNKNOWN, PIECE, with_few_unknown
 from corelane.tasks.dialects import line_form
 from corelane.tasks.question_answering.dialects import HfRequest
-from corelane.tasks.question_answering.jobs import QuestionLines, QuestionRequest
 from corelane.tasks.question_answering.wire import Question
 from corelane.tasks.registry import DIALECTS
+from tests.question_jobs import QuestionLines, QuestionRequest
 
 OK = {"question": "Who?", "context": "Ada."}
 MANY = {f"unknown{number}": 1 for number in range(5000)}

@@ -13,10 +13,10 @@ import redis
 from corelane.client import Client, dump_lines
 from corelane.domain.jobs import Job, JobStatus, Result
 from corelane.errors import ServiceError
-from corelane.tasks.question_answering.jobs import QuestionLines
 from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.wire import Question
 from tests.integration.conftest import Fleet
+from tests.question_jobs import QuestionLines
 from tests.waiting import eventually
 
 NDJSON = {"Content-Type": "application/x-ndjson"}

@@ -136,13 +136,9 @@ class Vitals(CoreObserver):
             **{name: sum(getattr(w, counted) for w in work) for name, counted in WORK_COUNTED.items()},
         }
 
-    def _busy_seconds(self) -> float:
-        """Return the seconds spent on batches, including the one in progress."""
-        since = self.running_since
-        return self.busy_s + (time.monotonic() - since if since is not None else 0.0)
-
     def _busy_ratio(self) -> float:
-        now, busy = time.monotonic(), self._busy_seconds()
+        now, since = time.monotonic(), self.running_since
+        busy = self.busy_s + (now - since if since is not None else 0.0)
         self._beats.append((now, busy))
         then, before = self._beats[0]
         return min(1.0, max(0.0, (busy - before) / (now - then))) if now > then else 0.0

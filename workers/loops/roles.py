@@ -67,7 +67,7 @@ def sweeping(celery: Celery, settings: Settings, bell: str, outage: Outage, trac
 
     def begin() -> Callable[[], object]:
         from corelane.store.upkeep import Upkeep
-        from workers.loops.sweep import sweep
+        from workers.loops.rounds import sweep
 
         upkeep = Upkeep(settings, bell)
         upkeep.drop_libraries()
@@ -83,7 +83,7 @@ def feeding(settings: Settings, bell: str, outage: Outage) -> Loop:
 
     def begin() -> Callable[[], object]:
         from corelane.store.feeding import Feeder
-        from workers.loops.feeding import feed
+        from workers.loops.rounds import feed
 
         feeder = Feeder(settings, bell)
         return lambda: feed(feeder, name, loop.over.is_set)
@@ -113,7 +113,7 @@ def watching(settings: Settings, outage: Outage) -> Loop:
 
     def begin() -> Callable[[], object]:
         from corelane.store.overdue import only_overdue, read_waits
-        from workers.loops.alarms import Alarm
+        from workers.loops.rounds import Alarm
 
         alarm = Alarm()
         return lambda: alarm.tell(only_overdue(link.read(read_waits)), time.monotonic())

@@ -5,6 +5,8 @@ model's own answers are the references. Both models read the same windows and al
 """
 
 from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
 
 from compile.model.loading import SourceModel
 from compile.model.probes import Probe, Row, fill_batches, read_rows, run_unpadded
@@ -12,10 +14,26 @@ from compile.model.reference import Run
 from compile.tasks.evaluation import EvalSet, F1Loss
 from compile.tasks.question_answering.found import Answer, find_answers
 from compile.tasks.question_answering.samples import sample_queries
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.batching import smallest_fit
 from corelane.engine.buckets import Bucket
-from corelane.errors import CompileFailed
-from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, TokenizedQuery
+from corelane.errors import CompileFailed, InvalidInput
+from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, QuestionQuery, TokenizedQuery
+from corelane.tasks.question_answering.squad import best_over, read_set, token_f1
+
+
+def read_eval_set(path: Path, task: str | None = None) -> EvalSet:
+    """Return the questions of a SQuAD-format file that have an answer.
+
+    Raises InvalidInput if there are none, or if ``task`` is one that has no use for them.
+    """
+    if task not in (None, DEFAULT_TASK):
+        raise InvalidInput(f"--questions is for {DEFAULT_TASK}, not for {task}")
+    asked = [question for question in read_set(path).questions if question.gold]
+    if not asked:
+        raise InvalidInput(f"{path} has no question with an answer")
+    queries = [QuestionQuery(question.question, question.context) for question in asked]
+    return EvalSet(path.name, queries, [question.gold for question in asked], partial(best_over, token_f1))
 
 
 def measure_loss(

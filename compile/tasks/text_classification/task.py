@@ -27,10 +27,12 @@ class ClassificationHead(CompileTask):
     trained_to = "classify texts"
     per_token = False
     short_texts = True
+    #: Whether its networks have a single label, by which texts are ranked.
+    ranks = False
 
     def is_made_for(self, architectures: Sequence[str], folder: Path, config: Mapping[str, Any]) -> bool:
-        """Return whether it has the head, for several labels or for a number."""
-        return super().is_made_for(architectures, folder, config) and not is_ranker(config)
+        """Return whether it has the head, for several labels or for a number; or for one label that ranks texts."""
+        return super().is_made_for(architectures, folder, config) and is_ranker(config) is self.ranks
 
     def facts(self, folder: Path, config: Any) -> dict[str, Any]:  # noqa: ARG002
         """Return the labels, and the function that makes scores of their logits."""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from compile.tasks.question_answering.samples import TEXTS
-from compile.tasks.task import CompileTask
-from compile.tasks.text_classification.task import is_ranker
+from compile.tasks.text_classification.task import ClassificationHead
 from compile.tasks.texts import LIGHTHOUSE
 from corelane.engine.backends.protocol import Logits
 from corelane.engine.task import Query
@@ -24,19 +23,13 @@ if TYPE_CHECKING:
 FUNCTIONS: Mapping[str, Function] = {"Identity": "none", "Sigmoid": "sigmoid"}
 
 
-class Ranking(CompileTask):
+class Ranking(ClassificationHead):
     """Gives one logit for a query and a text."""
 
     name = TextRanking.name
-    heads = ("ForSequenceClassification",)
-    loader = "AutoModelForSequenceClassification"
-    outputs = ("logits",)
     trained_to = "rank texts"
-    per_token = False
-
-    def is_made_for(self, architectures: Sequence[str], folder: Path, config: Mapping[str, Any]) -> bool:
-        """Return whether it has the head, for a single label."""
-        return super().is_made_for(architectures, folder, config) and is_ranker(config)
+    short_texts = False
+    ranks = True
 
     def check(self, label: str, folder: Path, config: Any) -> None:  # noqa: ARG002
         """Refuse a classifier of several labels, and scores that are made in a way not known here."""

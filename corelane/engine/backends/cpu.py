@@ -18,8 +18,7 @@ from corelane.engine.backends.added import TORCHSCRIPT, format_of
 from corelane.engine.backends.packing import settle
 from corelane.engine.backends.protocol import Logits, Model, Pass, WindowBatch
 from corelane.engine.memory import available_bytes, check_room, give_back, resident_bytes
-from corelane.errors import ArtifactRefused, CoreLost, LoadFailed, RunFailed
-from corelane.errors.reasons import last_line
+from corelane.errors import ArtifactRefused, CoreLost, LoadFailed, RunFailed, last_line
 
 # TorchScript's other executor profiles a graph, and all it calls, again at each new length: 30 to 50 ms in the first
 # batches of each. Nothing is gained from it here: torch 2.13 fuses no passes for a CPU.

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from corelane.artifacts.calibration import Calibration
-from corelane.artifacts.manifest import Artifact, TokenizerSpec
-from corelane.artifacts.template import Template
+from corelane.artifacts.manifest import Artifact, Template, TokenizerSpec
 from corelane.domain.dispatch import MIN_TEXT_SHARE, count_windows, overlap
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
@@ -119,15 +118,11 @@ class TextEngine(TaskEngine[Any]):
         for key, query in queries:
             if (refusal := self.refusal(query)) is not None:
                 ready.append((key, failure(query, refusal)))
-            elif len(query.text) > short_chars and self.reads_chunks(query):
+            elif len(query.text) > short_chars and self._cache.find(query.passage) is None:
                 self._long.add(key, query)
             else:
                 at_once.append((key, query))
         return ready + self._tokenize(at_once) if at_once else ready
-
-    def reads_chunks(self, query: Query) -> bool:
-        """Return whether a long text is still to be read in chunks."""
-        return self._cache.find(query.passage) is None
 
     def read_on(self) -> list[Ready[Any]]:
         """Tokenize one chunk of one long text; return the queries that this completes."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from corelane.domain.offsets import OffsetUnit
+from corelane.tasks.text import OffsetUnit
 
 #: The encoding of each unit, and the bytes of one unit.
 ENCODINGS: dict[OffsetUnit, tuple[str, int]] = {"utf16": ("utf-16-le", 2), "bytes": ("utf-8", 1)}

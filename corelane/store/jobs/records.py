@@ -65,14 +65,10 @@ class PromiseRecord:
         return {
             "position": self.position,
             "tokens_ahead": self.tokens_ahead,
-            "finish_at": _time_after(created_ms, self.expected_ms),
-            "earliest_at": _time_after(created_ms, self.earliest_ms),
-            "latest_at": _time_after(created_ms, self.latest_ms),
+            "finish_at": _time(self.expected_ms, created_ms),
+            "earliest_at": _time(self.earliest_ms, created_ms),
+            "latest_at": _time(self.latest_ms, created_ms),
         }
-
-
-def _time_after(begin_ms: int, ms: int | None) -> str | None:
-    return None if ms is None else iso_time(begin_ms + ms)
 
 
 def _failures(values: Mapping[str, bytes]) -> dict[str, int]:
@@ -80,8 +76,8 @@ def _failures(values: Mapping[str, bytes]) -> dict[str, int]:
     return {name[len(FAILED) :]: int(count) for name, count in values.items() if name.startswith(FAILED)}
 
 
-def _time(ms: int | None) -> str | None:
-    return None if ms is None else iso_time(ms)
+def _time(ms: int | None, after_ms: int = 0) -> str | None:
+    return None if ms is None else iso_time(after_ms + ms)
 
 
 def read_times(text: str, deliver_ms: str | None = None) -> JobTimes | None:

@@ -141,7 +141,7 @@ def job_fields(submission: Submission, promise: PromiseRecord | None, digests: S
         "traceparent": submission.request.traceparent,
         "webhook_url": head.webhook and head.webhook.url,
         "webhook_events": head.webhook and ",".join(head.webhook.events),
-        "labels": head.labels and orjson.dumps(_unique(head.labels)),
+        "labels": head.labels and orjson.dumps(list(dict.fromkeys(head.labels))),
         "asked": submission.asked or head.model,
         "keep_s": head.keep_s,
         "name": submission.name,
@@ -166,10 +166,6 @@ def job_fields(submission: Submission, promise: PromiseRecord | None, digests: S
         "metadata": orjson.dumps(head.metadata),
         **{name: value for name, value in optional.items() if value},
     }
-
-
-def _unique(labels: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(labels))
 
 
 def _stored_digests(submission: Submission) -> list[str]:
@@ -213,7 +209,7 @@ def _record(
         priority=head.priority,
         expires_ms=None if expires_ms is None else int(expires_ms),
         promise=promise,
-        labels=_unique(head.labels),
+        labels=list(dict.fromkeys(head.labels)),
         name=submission.name,
         retry_of=submission.retry_of,
         input_url=submission.input_url,

@@ -112,18 +112,6 @@ class _ToPrimary:
             raise
 
 
-class PrimaryConnection(_ToPrimary, redis.Connection):
-    """A connection without TLS."""
-
-
-class PrimaryTlsConnection(_ToPrimary, redis.SSLConnection):
-    """A connection with TLS."""
-
-
-class PrimarySocketConnection(_ToPrimary, redis.UnixDomainSocketConnection):
-    """A connection through a socket file."""
-
-
 class _AsyncToPrimary:
     """Makes an asyncio connection go to the primary. Sentinels are asked in a thread, as connecting is rare."""
 
@@ -152,20 +140,13 @@ class _AsyncToPrimary:
             raise
 
 
-class AsyncPrimaryConnection(_AsyncToPrimary, redis.asyncio.Connection):
-    """A connection without TLS."""
+def _by_scheme(mixin: type, library: Any) -> dict[str, Any]:
+    """Return the classes of a library's connections, by scheme: without TLS, with TLS, and through a socket file."""
+    bases = {"redis": library.Connection, "rediss": library.SSLConnection, "unix": library.UnixDomainSocketConnection}
+    return {scheme: type(f"Primary{base.__name__}", (mixin, base), {}) for scheme, base in bases.items()}
 
 
-class AsyncPrimaryTlsConnection(_AsyncToPrimary, redis.asyncio.SSLConnection):
-    """A connection with TLS."""
-
-
-class AsyncPrimarySocketConnection(_AsyncToPrimary, redis.asyncio.UnixDomainSocketConnection):
-    """A connection through a socket file."""
-
-
-BLOCKING = {"redis": PrimaryConnection, "rediss": PrimaryTlsConnection, "unix": PrimarySocketConnection}
-ASYNC = {"redis": AsyncPrimaryConnection, "rediss": AsyncPrimaryTlsConnection, "unix": AsyncPrimarySocketConnection}
+BLOCKING, ASYNC = _by_scheme(_ToPrimary, redis), _by_scheme(_AsyncToPrimary, redis.asyncio)
 
 
 def require_primary(role: Any, sentinels: Sentinels) -> None:

@@ -59,7 +59,3 @@ class HandlerTask(Task):
     def check(self, settings: Settings, place: str, item: HandlerItem) -> None:
         """Raise TooLarge for an item whose JSON is too long."""
         check_text(settings, place + "the item", self.parts(item)[1] or "")
-
-    def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the output so far."""
-        return {"output": result["output"]}

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from corelane.domain.jobs import TaskOptions
-from corelane.domain.offsets import OffsetUnit
 from corelane.domain.wire import at_most
+from corelane.tasks.text import OffsetUnit
 
 #: Names that other libraries use for options of a job.
 OTHER_NAMES = {"max_answer_len": "max_answer_tokens", "max_answer_length": "max_answer_tokens", "topk": "top_k"}

@@ -5,7 +5,7 @@ from typing import ClassVar, Self
 from pydantic import BaseModel, Field, field_validator, model_validator
 
 from corelane.domain.jobs import ERROR, REUSED, WINDOWS, CallersId, Item, ItemError, Result, is_none, not_blank
-from corelane.domain.offsets import Offsets
+from corelane.tasks.text import Offsets
 
 
 class Question(Item):

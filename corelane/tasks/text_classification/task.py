@@ -53,7 +53,3 @@ class TextClassification(TextTask):
     def line(self, result: Mapping[str, Any]) -> str:
         """Return the first labels and their scores."""
         return labels_line(result)
-
-    def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the labels so far."""
-        return {"labels": result["labels"]}

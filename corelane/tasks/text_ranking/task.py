@@ -63,7 +63,3 @@ class TextRanking(TextTask):
             for each in result["ranking"]
         )
         return ", ".join(shown) or "no texts"
-
-    def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the ranking so far."""
-        return {"ranking": result["ranking"]}

@@ -32,7 +32,3 @@ class TokenClassification(TextTask):
             for each in result["entities"]
         )
         return ", ".join(shown) or "no entities"
-
-    def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the entities so far."""
-        return {"entities": result["entities"]}

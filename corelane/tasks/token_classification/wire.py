@@ -5,8 +5,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BaseModel, Field
 
 from corelane.domain.jobs import ERROR, REUSED, WINDOWS, ItemError, Result, TaskOptions, is_none
-from corelane.domain.offsets import Offsets, OffsetUnit
 from corelane.domain.wire import at_most
+from corelane.tasks.text import Offsets, OffsetUnit
 
 #: How tokens become entities, as in Transformers' pipeline.
 Aggregation = Literal["none", "simple", "first", "average", "max"]

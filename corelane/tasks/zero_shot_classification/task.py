@@ -7,10 +7,10 @@ from typing import Any
 from corelane.errors import InvalidInput
 from corelane.tasks.task import Parts
 from corelane.tasks.text import TextTask
+from corelane.tasks.text_classification.present import LabelsPresenter
 from corelane.tasks.text_classification.task import labels_line
 from corelane.tasks.text_classification.wire import LabelsResult
 from corelane.tasks.zero_shot_classification.dialects import HfOwnLabels
-from corelane.tasks.zero_shot_classification.present import OwnLabelsPresenter
 from corelane.tasks.zero_shot_classification.wire import LabelledText, ZeroShotOptions
 
 #: What an item lacks that names no labels, nor does its job.
@@ -20,6 +20,12 @@ NO_LABELS = "there are no labels to choose from: give `labels` with the text, or
 def labels_of(beside: Any, options: ZeroShotOptions) -> Sequence[str]:
     """Return the labels of a text: its own, or those of its job."""
     return beside or options.labels or ()
+
+
+class OwnLabelsPresenter(LabelsPresenter):
+    """Shows labels as classification does."""
+
+    about = "One text, and labels of your own. The model says how well each of them fits."
 
 
 class ZeroShotClassification(TextTask):
@@ -85,10 +91,6 @@ class ZeroShotClassification(TextTask):
         """Raise InvalidInput for a text without labels."""
         if not labels_of(item.labels, options):
             raise InvalidInput(place + NO_LABELS)
-
-    def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the labels so far."""
-        return {"labels": result["labels"]}
 
     def _asked(self, beside: Any, options: ZeroShotOptions) -> Sequence[str]:
         """Return the sentences that are judged."""

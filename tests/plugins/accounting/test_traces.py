@@ -29,7 +29,7 @@ from tests.redis_for_tests import admin_url
 from tests.waiting import eventually
 from workers.core.drain import drain
 from workers.core.process import CoreProcess
-from workers.loops import sweep
+from workers.loops import rounds
 from workers.loops.roles import sending
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -67,8 +67,8 @@ class World:
 
     def tell_ended(self) -> None:
         # A logger of its own: one that was used here cannot be captured by tests that come later.
-        with mock.patch.object(sweep, "log", get_logger("sweep")):
-            sweep.tell_ended(self.upkeep, self.tracer)
+        with mock.patch.object(rounds, "log", get_logger("sweep")):
+            rounds.tell_ended(self.upkeep, self.tracer)
 
     @property
     def spans(self) -> tuple[ReadableSpan, ...]:

@@ -29,8 +29,8 @@ from corelane.store.link.link import AsyncLink
 from corelane.submitting.lines import cut_lines
 from corelane.submitting.retries import retry
 from corelane.submitting.submitter import Submitter
-from corelane.tasks.question_answering.jobs import QuestionRequest
 from tests.corelane.store_bench import VERSION, Bench, answer_all, submit_as_admitted
+from tests.question_jobs import QuestionRequest
 from tests.s3 import S3Server, put
 
 

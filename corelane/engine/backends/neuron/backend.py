@@ -21,13 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from corelane.artifacts.manifest import Artifact, Manifest, check_files
 from corelane.engine.backends.neuron.chips import CHIPS
-from corelane.engine.backends.neuron.devices import (
-    NoDevice,
-    find_devices,
-    logical_size,
-    parse_cores,
-    show_cores,
-)
+from corelane.engine.backends.neuron.devices import NoDevice, find_devices, logical_size, parse_cores, show_cores
 from corelane.engine.backends.neuron.errors import DeviceGone, Diagnosis, Remedy, classify
 from corelane.engine.backends.protocol import Logits, Model, WindowBatch
 from corelane.engine.buckets import Bucket

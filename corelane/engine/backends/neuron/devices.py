@@ -111,7 +111,7 @@ def _device(raw: Mapping[str, Any], chip: NeuronChip, logical: int) -> Device:
         cores=ids if len(ids) == count else tuple(range(number * count, (number + 1) * count)),
         memory_bytes=int(raw.get("memory_size") or chip.memory_bytes),
         logical=logical,
-        cpus=parse_cpus(str(raw.get("cpu_affinity") or "")),
+        cpus=frozenset(_numbers(str(raw.get("cpu_affinity") or "")) or ()),
         users=tuple((int(user["pid"]), str(user.get("command", ""))) for user in raw.get("neuron_processes") or ()),
     )
 
@@ -133,11 +133,6 @@ def renumber(devices: Sequence[Device]) -> list[Device]:
     return renumbered
 
 
-def parse_cpus(text: str) -> frozenset[int]:
-    """Parse a list of CPUs such as ``0-7,16``; empty if it is not readable."""
-    return frozenset(_numbers(text) or ())
-
-
 def parse_cores(text: str) -> tuple[int, ...]:
     """Parse NEURON_RT_VISIBLE_CORES (``2``, ``0-3``, ``4,5``); the cores must be neighbours, in ascending order."""
     cores = _numbers(text)
@@ -149,7 +144,7 @@ def parse_cores(text: str) -> tuple[int, ...]:
 
 
 def _numbers(text: str) -> list[int] | None:
-    """Return the numbers in a list of numbers and ranges; None if it is not readable."""
+    """Return the numbers in a list of numbers and ranges, such as ``0-7,16``; None if it is not readable."""
     found: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from corelane.errors.reasons import last_line
+from corelane.errors import last_line
 
 
 class DeviceGone(RuntimeError):

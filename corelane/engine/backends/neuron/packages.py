@@ -4,8 +4,7 @@ import importlib
 from typing import Any
 
 from corelane.engine.backends.neuron.chips import CHIPS, PACKAGE_INDEX
-from corelane.errors import SetupError
-from corelane.errors.reasons import last_line
+from corelane.errors import SetupError, last_line
 
 #: PyPI's package torch-neuron is a stub that refuses to be imported, and says this.
 STUB = "WRONG PACKAGE"

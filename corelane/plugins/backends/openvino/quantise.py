@@ -24,8 +24,7 @@ from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.task import Query
-from corelane.errors import CompileFailed
-from corelane.errors.reasons import last_line
+from corelane.errors import CompileFailed, last_line
 from corelane.plugins.backends.openvino.graph import options_for, require_openvino
 
 #: Windows on which scales and costs are measured, spread over the items. With twice as many the same layers are

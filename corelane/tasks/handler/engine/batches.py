@@ -11,8 +11,7 @@ from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.null import AnyShape
 from corelane.engine.task import Query, Window
-from corelane.errors import CorelaneError, RunFailed
-from corelane.errors.reasons import last_line
+from corelane.errors import CorelaneError, RunFailed, last_line
 from corelane.errors.sentences import first_fault
 from corelane.log import get_logger
 from corelane.tasks.handler.engine.thread import HandlerThread

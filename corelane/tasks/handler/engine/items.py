@@ -11,8 +11,7 @@ from corelane.domain.jobs import JobStatus
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.task import Query, Ready, Result, RunnerWork, TaskEngine, Window, failure
-from corelane.errors import CorelaneError, InvalidInput, RunFailed
-from corelane.errors.reasons import last_line
+from corelane.errors import CorelaneError, InvalidInput, RunFailed, last_line
 from corelane.errors.sentences import first_fault
 from corelane.tasks.handler.engine.batches import BatchOutputs, HandlerBatch, HandlerBucket, ItemToRun
 from corelane.tasks.handler.interface import Handler

@@ -15,8 +15,7 @@ from corelane.engine.buckets import Bucket
 from corelane.engine.memory import resident_bytes
 from corelane.engine.runner import Runner, RunningBatch, ServedModel
 from corelane.engine.task import UNLIMITED, RunnerLimits, Tokenized
-from corelane.errors import ArtifactRefused, CorelaneError, LoadFailed
-from corelane.errors.reasons import last_line
+from corelane.errors import ArtifactRefused, CorelaneError, LoadFailed, last_line
 from corelane.tasks.handler.engine.batches import HandlerBatch, HandlerModel, ItemToRun
 from corelane.tasks.handler.engine.items import HandlerEngine
 from corelane.tasks.handler.engine.source import digest_of, facts_of, import_handler, require_allowed

@@ -17,8 +17,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from corelane.artifacts.manifest import digest_file
-from corelane.errors import ArtifactRefused, CorelaneError, RuntimeLost
-from corelane.errors.reasons import first_line
+from corelane.errors import ArtifactRefused, CorelaneError, RuntimeLost, first_line
 from corelane.tasks.handler.interface import Handler
 
 #: A handler's name: its module and its class.

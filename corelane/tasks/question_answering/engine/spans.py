@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import regex
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 
 from corelane.artifacts.calibration import Calibration
 from corelane.engine.backends.protocol import Floats, Ints
@@ -41,6 +42,9 @@ FIRST_JOINING = "\u0300"
 
 #: Code points searched backwards for the beginning of a character. No language has longer characters.
 LONGEST_CHARACTER = 128
+
+#: Longest part of a word that is searched for on either side of an answer, in characters.
+LONGEST_WORD_PART = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,3 +327,33 @@ def _bounds(text: str, at: int) -> tuple[int, int]:
         if character.end() >= at:
             return (at, at) if character.end() == at else character.span()
     return at, at
+
+
+def in_whole_words(tokenizer: Tokenizer, text: str, best: Sequence[Candidate]) -> list[Candidate]:
+    """Return candidates as whole words, in their order. A candidate that then overlaps a better one is left out.
+
+    A word is what the tokenizer cuts a text into before it cuts words into tokens.
+    """
+    found: list[Candidate] = []
+    for each in best:
+        start, end = whole_words(tokenizer, text, each.start, each.end)
+        if not overlaps(wider := each._replace(start=start, end=end), found):
+            found.append(wider)
+    return found
+
+
+def whole_words(tokenizer: Tokenizer, text: str, start: int, end: int) -> tuple[int, int]:
+    """Return where the words of a stretch of text begin and end. White space always ends a word."""
+    begin, stop = start, end
+    while begin > max(0, start - LONGEST_WORD_PART) and not text[begin - 1].isspace():
+        begin -= 1
+    while stop < min(len(text), end + LONGEST_WORD_PART) and not text[stop].isspace():
+        stop += 1
+    encoding = tokenizer.encode(text[begin:stop], add_special_tokens=False)
+    tokens = [
+        (word, begin + first, begin + last)
+        for word, (first, last) in zip(encoding.word_ids, encoding.offsets, strict=True)
+    ]
+    words = {word for word, first, last in tokens if first < end and start < last and word is not None}
+    inside = [(first, last) for word, first, last in tokens if word in words]
+    return min([start, *(first for first, _ in inside)]), max([end, *(last for _, last in inside)])

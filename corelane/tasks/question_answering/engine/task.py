@@ -31,10 +31,10 @@ from corelane.tasks.question_answering.engine.spans import (
     choose_candidates,
     find_spans,
     gives_answer,
+    in_whole_words,
     scores,
 )
 from corelane.tasks.question_answering.engine.windows import cut_windows, known_windows
-from corelane.tasks.question_answering.engine.words import in_whole_words
 from corelane.tasks.question_answering.options import AnswerOptions
 
 

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from corelane.artifacts.manifest import TokenizerSpec
-from corelane.artifacts.template import Template
+from corelane.artifacts.manifest import Template, TokenizerSpec
 from corelane.errors import ModelRefused
 from corelane.tasks.question_answering.tune.training.dataset import (
     PASS_TOKENS,

@@ -32,21 +32,21 @@ LINES: Mapping[str, tuple[int, int]] = {
     "core": (32_430, 24_000),
     "compile": (4_770, 4_700),
     "cli, client": (8_510, 6_000),
-    "plugins": (24_060, 22_000),
-    "product": (69_750, 57_000),
-    "benchmarks": (4_470, 4_000),
+    "plugins": (23_960, 22_000),
+    "product": (69_660, 57_000),
+    "benchmarks": (4_460, 4_000),
     "tests": (58_440, 40_000),
 }
 
 #: Most lines of the folders of all tasks.
-TASK_LINES = 5_920
+TASK_LINES = 6_010
 
 #: Most lines of each plugin, and the goal.
 PLUGINS: Mapping[str, tuple[int, int]] = {
     "accounting": (1_720, 2_200),
-    "backends": (850, 1_100),
+    "backends": (830, 1_100),
     "console": (4_610, 4_800),
-    "files": (4_470, 4_300),
+    "files": (4_380, 4_300),
     "fleet": (870, 800),
     "lab": (7_950, 5_500),
     "tune": (3_620, 3_300),

@@ -209,18 +209,13 @@ async def end(tools: BatchTools, record: BatchRecord, to: BatchStatus, errors: S
         sentence = "this batch's plan was lost; what was answered stands in its jobs' results"
         record, to = replace(record, plan=None, groups=()), "failed"
         errors = [BatchError(code="items_lost", message=sentence)]
-    ended = await conclude(tools, record, to, errors)
-    if ended:
-        await log_end(tools, record.id)
-    return ended
-
-
-async def log_end(tools: BatchTools, batch: str) -> None:
-    """Log a batch's end. A report that must happen exactly once belongs in the Lua function ``step_batch``."""
-    record = await tools.batches.get(batch)
-    if record is not None and record.counts is not None:
-        counts = record.counts.model_dump()
-        log.info("batch_ended", batch_id=batch, status=record.status, owner=record.owner, **counts)
+    if not await conclude(tools, record, to, errors):
+        return False
+    # A report that must happen exactly once belongs in the Lua function ``step_batch``.
+    if (ended := await tools.batches.get(record.id)) is not None and ended.counts is not None:
+        counts = ended.counts.model_dump()
+        log.info("batch_ended", batch_id=ended.id, status=ended.status, owner=ended.owner, **counts)
+    return True
 
 
 async def tidy(tools: BatchTools) -> None:

@@ -138,9 +138,7 @@ class BatchRecord:
 
     def describe(self) -> Batch:
         """Return the batch as callers see it."""
-        times: dict[str, Any] = {
-            f"{name}_at": ms // 1000 for name, ms in self.times.items() if f"{name}_at" in Batch.model_fields
-        }
+        times: dict[str, Any] = {f"{name}_at": ms // 1000 for name, ms in self.times.items()}
         return Batch(
             id=self.id,
             endpoint=self.endpoint,

@@ -271,19 +271,15 @@ def unlike(a: Report, b: Report) -> list[str]:
     for name, report in (("A", a), ("B", b)):
         if report.schema_ != SCHEMA:
             reasons.append(f"schema: {name} is {report.schema_}, this version reads {SCHEMA}")
-        invalid = invalid_runs(report)
-        if len(invalid) > MOST_INVALID * sum(len(point.runs) for point in report.points):
+        runs = [run for point in report.points for run in point.runs]
+        invalid = [run for run in runs if run.invalid]
+        if len(invalid) > MOST_INVALID * len(runs):
             reasons.append(f"{name} is invalid in {len(invalid)} runs: {invalid[0].invalid[0]}")
     ours, theirs = ({load_key(each.load) for each in report.points} for report in (a, b))
     if not ours & theirs:
         loads = (", ".join(each.load.text for each in report.points) or "none" for report in (a, b))
         reasons.append("load: {} in A, {} in B".format(*loads))
     return reasons
-
-
-def invalid_runs(report: Report) -> list[Run]:
-    """Return the invalid runs."""
-    return [run for point in report.points for run in point.runs if run.invalid]
 
 
 def match(a: Report, b: Report, *, anyway: bool) -> tuple[list[tuple[LoadPoint, LoadPoint]], list[str]]:

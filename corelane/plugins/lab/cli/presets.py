@@ -151,7 +151,7 @@ def report_of_outcome(found: "Preset", outcome: "PresetOutcome", ctx: typer.Cont
     report.valid = not report.invalid
     table = table_of([*outcome.rows, *map(published_row, outcome.published)])
     command = f"corelane bench preset {found.name}"
-    lines = [caption(report.machine, report.service, report.created_at, command), *outcome.notes]
-    text = "\n\n".join(filter(None, [" ".join(lines), table.strip(), sources(outcome.published)]))
+    about = caption(report.machine, report.service, report.created_at, command)
+    text = "\n\n".join(filter(None, [about, table.strip(), sources(outcome.published)]))
     report.extra |= outcome.extra | {"rows": [dict(row) for row in outcome.rows], "table": text}
     return report

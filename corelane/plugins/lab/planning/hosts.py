@@ -65,11 +65,6 @@ def room_on(instance: Instance, weight: ModelWeight) -> HostRoom:
     return HostRoom(instance, workers, binds, per_core_gib, models)
 
 
-def rooms(instances: Iterable[Instance], weight: ModelWeight) -> list[HostRoom]:
-    """Return the room on each type of host that has an accelerator."""
-    return [room_on(instance, weight) for instance in instances if instance.cores]
-
-
 def hosts_for(
     instance: Instance,
     cores: int,

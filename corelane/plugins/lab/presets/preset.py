@@ -83,7 +83,6 @@ class PresetOutcome:
     rows: list[Row]
     published: Sequence[Published] = ()
     beside: Beside | None = None
-    notes: list[str] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
     invalid: list[str] = field(default_factory=list)
 

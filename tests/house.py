@@ -32,8 +32,8 @@ LINES: Mapping[str, tuple[int, int]] = {
     "core": (32_430, 24_000),
     "compile": (4_770, 4_700),
     "cli, client": (8_510, 6_000),
-    "plugins": (23_860, 22_000),
-    "product": (69_550, 57_000),
+    "plugins": (23_820, 22_000),
+    "product": (69_520, 57_000),
     "benchmarks": (4_460, 4_000),
     "tests": (58_440, 40_000),
 }
@@ -45,11 +45,11 @@ TASK_LINES = 6_010
 PLUGINS: Mapping[str, tuple[int, int]] = {
     "accounting": (1_720, 2_200),
     "backends": (830, 1_100),
-    "console": (4_610, 4_800),
-    "files": (4_350, 4_300),
+    "console": (4_600, 4_800),
+    "files": (4_340, 4_300),
     "fleet": (870, 800),
-    "lab": (7_880, 5_500),
-    "tune": (3_620, 3_300),
+    "lab": (7_870, 5_500),
+    "tune": (3_610, 3_300),
 }
 
 #: Most arrows between the rooms of each package: pairs of ``package.A`` and ``package.B`` where A imports B.

@@ -117,7 +117,8 @@ def compare(
     if reasons and not anyway:
         raise InvalidInput("the runs are unlike (--anyway compares them):\n  " + "\n  ".join(reasons))
     points, notes = match(a, b, anyway=anyway)
-    paired = is_paired(a, b)
+    ours, theirs = a.pairing, b.pairing
+    paired = bool(ours and theirs and ours.session == theirs.session and ours.side != theirs.side)
     changes = [each for left, right in points for each in _changes(left, right, paired=paired, drift=drift)]
     if not changes:
         raise InvalidInput("no point has valid runs in both reports")
@@ -139,14 +140,6 @@ def compare(
         unlike=reasons,
         notes=notes,
     )
-
-
-def is_paired(a: Report, b: Report) -> bool:
-    """Return whether two reports are the two sides of one session."""
-    ours, theirs = a.pairing, b.pairing
-    if ours is None or theirs is None:
-        return False
-    return ours.session == theirs.session and ours.side != theirs.side
 
 
 def wrong_results(a: Report, b: Report) -> list[str]:

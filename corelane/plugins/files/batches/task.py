@@ -55,21 +55,19 @@ def run_batches(
     ``name`` is unique among the holders of the lease (generated if not given). A holder that returns after an error
     still has its lease.
     """
-    return asyncio.run(_run_batches(settings, bell, should_stop, name or uuid4().hex, tracer))
 
+    async def run() -> int:
+        link = AsyncLink(settings.redis_url)
+        jobs, storage = JobStore(link, settings, bell), open_storage(settings.files_url, settings.files_root)
+        submitter = Submitter(jobs, Fleet(link), settings, tracer)
+        holder = name or uuid4().hex
+        tools = BatchTools(holder, settings, jobs, submitter, BatchStore(link), FileStore(link), storage)
+        try:
+            return await BatchRunner(tools).run(should_stop)
+        finally:
+            await link.close()
 
-async def _run_batches(
-    settings: Settings, bell: str, should_stop: Callable[[], bool], name: str, tracer: Tracer | None
-) -> int:
-    link = AsyncLink(settings.redis_url)
-    jobs = JobStore(link, settings, bell)
-    submitter = Submitter(jobs, Fleet(link), settings, tracer)
-    batches, files, storage = BatchStore(link), FileStore(link), open_storage(settings.files_url, settings.files_root)
-    tools = BatchTools(name, settings, jobs, submitter, batches, files, storage)
-    try:
-        return await BatchRunner(tools).run(should_stop)
-    finally:
-        await link.close()
+    return asyncio.run(run())
 
 
 class BatchRunner:

@@ -32,8 +32,8 @@ LINES: Mapping[str, tuple[int, int]] = {
     "core": (32_430, 24_000),
     "compile": (4_770, 4_700),
     "cli, client": (8_510, 6_000),
-    "plugins": (23_820, 22_000),
-    "product": (69_520, 57_000),
+    "plugins": (23_670, 22_000),
+    "product": (69_370, 57_000),
     "benchmarks": (4_460, 4_000),
     "tests": (58_440, 40_000),
 }
@@ -43,13 +43,13 @@ TASK_LINES = 6_010
 
 #: Most lines of each plugin, and the goal.
 PLUGINS: Mapping[str, tuple[int, int]] = {
-    "accounting": (1_720, 2_200),
+    "accounting": (1_710, 2_200),
     "backends": (830, 1_100),
-    "console": (4_600, 4_800),
-    "files": (4_340, 4_300),
+    "console": (4_590, 4_800),
+    "files": (4_320, 4_300),
     "fleet": (870, 800),
-    "lab": (7_870, 5_500),
-    "tune": (3_610, 3_300),
+    "lab": (7_820, 5_500),
+    "tune": (3_560, 3_300),
 }
 
 #: Most arrows between the rooms of each package: pairs of ``package.A`` and ``package.B`` where A imports B.

@@ -34,10 +34,7 @@ MOST_POINTS = 400
 
 @dataclass(frozen=True, slots=True)
 class BesidePlan:
-    """The experiment's plan: the rate of requests, the times around the batch in seconds, its kind and owner.
-
-    With ``cut_s`` the batch only serves as load: it is canceled after that time.
-    """
+    """The rate of requests, seconds around the batch, its kind and owner; with ``cut_s`` it is canceled after that."""
 
     rate_per_s: float
     warmup_s: float = 5.0

@@ -211,10 +211,7 @@ def _changes(left: LoadPoint, right: LoadPoint, *, paired: bool, drift: float) -
 
 
 def _unpaired_error(sides: Iterable[Sequence[float]], guesses: Iterable[float], drift: float) -> tuple[float, float]:
-    """Return the standard error of the difference and its degrees of freedom, by Welch and Satterthwaite.
-
-    A side with only one value takes its error from ``guesses``.
-    """
+    """Return a difference's standard error and degrees of freedom, by Welch; ``guesses`` has that of a lone value."""
     parts = [(2 * drift**2, KNOWN)]
     for values, guess in zip(sides, guesses, strict=True):
         if len(values) > 1:
@@ -276,10 +273,7 @@ def unlike(a: Report, b: Report) -> list[str]:
 
 
 def match(a: Report, b: Report, *, anyway: bool) -> tuple[list[tuple[LoadPoint, LoadPoint]], list[str]]:
-    """Return the pairs of points with the same load, and notes on points of only one report.
-
-    If no load is the same, ``anyway`` pairs the points in their order.
-    """
+    """Return pairs of points with the same load, or in their order if ``anyway`` and none has, and notes on others."""
     # Points of a preset may have one load and differ by name; other points may have been named otherwise.
     pairs = _pairs(a, b, lambda point: (point.name, load_key(point.load)))
     pairs = pairs or _pairs(a, b, lambda point: load_key(point.load))

@@ -243,11 +243,7 @@ class _Run:
 
 
 class Background(AbstractContextManager["Background"]):
-    """Requests at a steady rate, sent by one process of the generator from ``start`` to ``stop``.
-
-    All of them belong to the measured part, so all results are checked. Times count from ``start_s``, the monotonic
-    clock's at the start.
-    """
+    """Requests at a steady rate from ``start`` to ``stop``, by one process; every result of them is checked."""
 
     def __init__(self, target: Target, workload: Workload, plan: RunPlan) -> None:
         self._plan = replace(plan, warmup_s=0.0, duration_s=LONGEST_S, requests=None, tail_s=0.0, processes=1)

@@ -112,10 +112,7 @@ def both(first: Target, other: Target, slot: int) -> Target:
 
 
 def whole_blocks(requests: Sequence[Request], most: int) -> list[tuple[int, Side, list[Request]]]:
-    """Return the requests of each slot of the complete blocks, with the number of the block and the side.
-
-    The sender's mark is removed from their job ids.
-    """
+    """Return the requests of each slot of complete blocks, without the sender's mark, with the block and the side."""
     slots: dict[int, list[Request]] = defaultdict(list)
     for request in requests:
         found = MARK.fullmatch(request.job or "")

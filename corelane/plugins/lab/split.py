@@ -130,10 +130,7 @@ def spread_of(histogram: Histogram) -> Spread | None:
 
 @dataclass(slots=True)
 class SplitWatch:
-    """Reads a service's metrics when the measured part of a run begins and ends: its ``on_phase`` is given to the run.
-
-    A service that does not show its metrics has no split; ``problem`` then says why.
-    """
+    """Reads a service's metrics as the measured part begins and ends; ``problem`` says why it could not."""
 
     url: str
     api_key: str | None = None

@@ -239,10 +239,7 @@ async def tidy(tools: BatchTools) -> None:
 
 
 def old_names(tools: BatchTools, storage: Storage, folder: str, kind: str, before_ms: int) -> Iterator[tuple[str, str]]:
-    """Yield the old files of a folder, with the ids in their names.
-
-    Services may share a storage. Each looks only after its own files, whose ids have its cell.
-    """
+    """Yield a folder's old files with the ids in their names; only of this cell, as services may share a storage."""
     for name in storage.names(folder.rstrip("/")):
         named = name.partition(".")[0]
         if is_id(kind, named) and cell_of(named) == tools.settings.cell and id_time_ms(named) < before_ms:

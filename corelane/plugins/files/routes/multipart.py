@@ -44,10 +44,7 @@ class FormReader:
         self._is_whole = False
 
     async def read(self, content_type: str, body: AsyncIterator[bytes]) -> Self:
-        """Return the form once its file is completely in the storage.
-
-        Raise InvalidInput, TooLarge or StorageFailed, with the file deleted from the storage.
-        """
+        """Return the form once its file is stored; after InvalidInput, TooLarge or StorageFailed no file is left."""
         parser = self._parser(content_type)
         writer = await asyncio.to_thread(self._storage.create, self._name)
         try:

@@ -201,10 +201,7 @@ class BatchStore:
         return await find_holder(self._link, once.key)
 
     async def get(self, batch: str) -> BatchRecord | None:
-        """Read a batch with its current counts; return None if it does not exist, or no longer.
-
-        With a replica gate, wait until replicas have received the batch's status.
-        """
+        """Read a batch with its current counts, or None; with a replica gate, wait until replicas have its status."""
         found = await self.get_all([batch])
         if not found:
             return None

@@ -174,10 +174,7 @@ def compare(
     *,
     reserved: bool = False,
 ) -> tuple[list[HostChoice], dict[str, str]]:
-    """Return the hosts that could serve the load, cheapest first, and why others could not, by name.
-
-    ``profiles`` holds measured profiles by family; those of other families are estimated from ``own``.
-    """
+    """Return the hosts that could serve, cheapest first, and why others could not; ``own`` is for unknown families."""
     found: list[HostChoice] = []
     refused: dict[str, str] = {}
     for instance in instances:

@@ -123,10 +123,7 @@ def take_profile(
     instance: str | None,
     on_step: OnStep,
 ) -> Profile:
-    """Load the service for about ``seconds``, and return the profile of one core. There should be no other load.
-
-    Raises NotReady if no core holds the model, InvalidInput if too little was measured.
-    """
+    """Load a service without other load, and return the profile of a core; raises NotReady or InvalidInput."""
     model = find_model(client.models(), target.model)
     cores = [each for each in client.cores() if model["id"] in each["versions"]]
     if not cores:

@@ -60,10 +60,7 @@ class Training:
         self.record = RunRecord()
 
     def follow(self, say: Say, stopped: Callable[[], bool] = lambda: False) -> RunRecord | None:
-        """Train, or resume from the folder's last checkpoint.
-
-        Returns None if ``stopped`` says so, after a checkpoint. The best average of the weights is stored.
-        """
+        """Train, or resume from the last checkpoint, and store the best average; None if ``stopped`` says so."""
         sizes = [len(self.dataset.epoch(epoch)) for epoch in range(self.options.epochs)]
         record = self.record
         if (kept := last_checkpoint(self.folder / CHECKPOINTS)) is not None:

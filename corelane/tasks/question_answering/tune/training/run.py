@@ -113,10 +113,7 @@ def read_split(plan: TrainingPlan) -> ExampleSplit:
 
 
 def open_run(plan: TrainingPlan, folder: Path, models_dir: Path) -> TrainingPlan:
-    """Begin a run in its folder, or check that the folder's run is this one; return the plan with its threads.
-
-    The number of threads changes the last bits of sums, so a run keeps the number that it began with.
-    """
+    """Begin a run in its folder, or check that it is this one; return the plan with the threads that it began with."""
     path = folder / RUN
     asked = plan.as_data()
     if not path.exists():

@@ -57,10 +57,7 @@ def consult(
     say: Say,
     stopped: Callable[[], bool],
 ) -> TeacherLogits | None:
-    """Make every teacher read all rows, unless the folder has its logits; None if ``stopped`` says so.
-
-    Raises ModelRefused for a teacher whose tokens differ from the student's.
-    """
+    """Have every teacher read all rows, if it did not yet; None if ``stopped`` says so. Raises ModelRefused."""
     distinct = {row for epoch in range(epochs) for rows in dataset.epoch(epoch) for row in rows}
     rows = sorted(distinct, key=lambda row: (-row.length, row.item, row.passage))
     size = sum(row.length for row in rows)

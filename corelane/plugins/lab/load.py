@@ -143,7 +143,6 @@ class RunPlan:
     #: Number of processes; 0 means that it is chosen from the load.
     processes: int = 0
     timeout_s: float = 60.0
-    seed: int = 0
     sender: str = CORELANE_SENDER
     #: Most requests in flight over all processes. None means that only the number of descriptors limits them.
     max_in_flight: int | None = None

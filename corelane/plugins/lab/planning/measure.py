@@ -215,10 +215,7 @@ def is_here(url: str) -> bool:
 def fit(
     about: Mapping[str, Any], buckets: Sequence[str], cores: int, lone: SeenPhase, packed: SeenPhase, busy: SeenPhase
 ) -> Profile:
-    """Return the profile of a model with these shapes; raise InvalidInput where too little was measured. Pure.
-
-    ``about`` are the fields of the profile that the load does not show.
-    """
+    """Return the profile of these shapes, with the fields ``about``; raise InvalidInput for too little. Pure."""
     if not (lone.requests and busy.requests):
         raise InvalidInput("no item of the calibrating load was answered; the service's log says why")
 

@@ -76,7 +76,6 @@ def run_beside(
 ) -> Beside:
     """Run the batch with requests around it; raise SetupError if a part had none."""
     with Background(target, workload, plan.requests) as background:
-        background.start()
         _pass(background, plan.warmup_s + plan.before_s, lambda: tell("before", background.at_s, 0))
         times = _run_batch(background, work, plan, tell)
         _pass(background, plan.after_s, lambda: tell("after", background.at_s, times.progress[-1][1]))

@@ -92,7 +92,8 @@ class BatchRunner:
                 if not records:
                     break
                 if time.monotonic() - held_s > HOLD_S:
-                    await self._hold(records)
+                    jobs = [group.job for record in records for group in record.groups if group.refused is None]
+                    await tools.batches.hold_results(jobs, tools.settings.results_ttl_s)
                     held_s = time.monotonic()
                 moved = sum([await self._step(record) for record in records])
                 steps += moved
@@ -102,10 +103,6 @@ class BatchRunner:
             log.info("batches_left_to_another", detail=error.detail)
         await tools.batches.end_turn(tools.name)
         return steps
-
-    async def _hold(self, records: Sequence[BatchRecord]) -> None:
-        jobs = [group.job for record in records for group in record.groups if group.refused is None]
-        await self._tools.batches.hold_results(jobs, self._tools.settings.results_ttl_s)
 
     async def _step(self, record: BatchRecord) -> bool:
         """Take one step of a batch; return whether it advanced."""

@@ -12,7 +12,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 HERE = Path(__file__).parent
 
@@ -27,7 +26,7 @@ import benchmarks  # noqa: E402, F401  # this checkout's, whichever comes first 
 if CHILD in sys.argv:
     sys.path.insert(0, sys.argv[2])
 
-from benchmarks.harness import AFTER, about_machine, checkouts, environment, is_quick, parser_of, python_of  # noqa: E402
+from benchmarks.harness import AFTER, about_machine, checkouts, environment, hear, is_quick, parser_of, python_of  # noqa: E402
 from benchmarks.questions import questions_of  # noqa: E402
 
 #: Parts of the windows that the ways run interleaved, and passes over each.
@@ -53,19 +52,12 @@ class Checkout:
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.notes = self.hear()
-
-    def hear(self) -> Any:
-        """Return its next line."""
-        line = self.process.stdout.readline() if self.process.stdout else ""
-        if not line:
-            raise SystemExit(f"the process of {self.name} died")
-        return json.loads(line)
+        self.notes = hear(self.process)
 
     def seconds(self, way: str, part: int) -> float:
         """Have it run a slice of a way; return its CPU seconds."""
         print(json.dumps([way, part]), file=self.process.stdin, flush=True)
-        return float(self.hear())
+        return float(hear(self.process))
 
     def end(self) -> None:
         """End it."""

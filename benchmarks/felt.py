@@ -22,7 +22,7 @@ import orjson
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.callers import Ask, closed_loop
+from benchmarks.callers import closed_loop
 from benchmarks.harness import (
     Connection,
     Figures,
@@ -34,6 +34,7 @@ from benchmarks.harness import (
     parser_of,
     serving,
 )
+from benchmarks.peers import asking
 from benchmarks.questions import Question, questions_of
 
 #: Callers who each send their next question once the last is answered.
@@ -51,27 +52,11 @@ PARTED = 60
 OPTIONS = {"no_answer": False}
 
 
-def question_body(question: Question) -> bytes:
-    """Return the request of a lone question."""
-    return orjson.dumps(question.item() | {"options": OPTIONS})
-
-
-def asker(url: str) -> Ask:
-    """Return what one caller asks with: a connection of its own."""
-    connection = Connection(url)
-
-    def ask(question: Question) -> str:
-        found = connection.call("POST", "/v1/answers", question_body(question), Cache_Control="no-store")
-        return str((found["answer"] or {}).get("text"))
-
-    return ask
-
-
 def lone(connection: Connection, asked: Sequence[Question]) -> Figures:
     """Return the medians in ms of a lone question's whole time, of the model's part, and of what is beside it."""
     wall, model = [], []
     for question in asked[: 2 if is_quick() else PARTED]:
-        body = question_body(question)
+        body = orjson.dumps(question.item() | {"options": OPTIONS})
         began = time.perf_counter()
         job = connection.call("POST", "/v1/jobs", body, Prefer="wait=10")
         wall.append(1000 * (time.perf_counter() - began))
@@ -116,7 +101,7 @@ def measure(running: Serving, asked: Sequence[Question], seconds: float, charact
     )
     for count in (2,) if is_quick() else CALLERS:
         name, before = f"callers_{count}_", running.cpu_s()
-        load = closed_loop(lambda: asker(running.url), asked, count, seconds=seconds)
+        load = closed_loop(asking.corelane([running.url]), asked, count, seconds=seconds)
         figures |= cpu_us_since(before, running, load.done, name)
         if load.failures:
             raise SystemExit(f"{len(load.failures)} questions failed: {load.failures[0]}")

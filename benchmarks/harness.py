@@ -189,6 +189,14 @@ def compiled(folder: Path) -> tuple[Path, str]:
     return folder / "artifacts", MODEL
 
 
+def hear(process: "subprocess.Popen[str]") -> Any:
+    """Return what a process says in its next line; raise RuntimeError if it died."""
+    line = process.stdout.readline() if process.stdout else ""
+    if not line:
+        raise RuntimeError("a process of this benchmark died")
+    return json.loads(line)
+
+
 def children(pid: int) -> list[int]:
     """Return the processes that a process started, from any of its threads."""
     found: list[int] = []

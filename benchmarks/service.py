@@ -30,6 +30,7 @@ from benchmarks.harness import (
     Figures,
     Serving,
     environment,
+    hear,
     is_quick,
     measure_in_turn,
     parser_of,
@@ -96,14 +97,6 @@ def ask_engines(processes: Sequence[Engine]) -> Figures:
     reports = [hear(process) for process in processes]
     figures = {"engine_s": time.perf_counter() - began}
     return figures | {f"engine_{name}": sum(report[name] for report in reports) for name in reports[0]}
-
-
-def hear(process: Engine) -> dict[str, Any]:
-    """Return an engine's next line."""
-    line = process.stdout.readline() if process.stdout else ""
-    if not line:
-        raise RuntimeError("an engine's process died")
-    return dict(json.loads(line))
 
 
 def run_engine(index: int, data: Path, model: str, questions: Sequence[Question]) -> None:

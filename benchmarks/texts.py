@@ -45,7 +45,7 @@ from benchmarks.harness import (
     serving,
     table,
 )
-from benchmarks.peers.catalogue import LITSERVE
+from benchmarks.peers.catalogue import LITSERVE, starting
 from benchmarks.peers.outcome import CALLERS, rotated
 from benchmarks.peers.peer import ENVIRONMENT, running
 from benchmarks.peers.servers.given import Given
@@ -176,7 +176,7 @@ def has_output(result: dict[str, Any]) -> str:
 
 def measure_litserve(given: Given, way: str, asked: Asked) -> Figures:
     """Measure LitServe."""
-    peer = replace(LITSERVE, commands=lambda python, _: [[str(python), "-m", "benchmarks.peers.servers.lit_texts"]])
+    peer = replace(LITSERVE, commands=starting("lit_texts"))
     with running(replace(peer, variables={"PEER_WAY": way}), replace(given, port=free_ports(1))) as ready:
         url = ready()[0]
 

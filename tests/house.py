@@ -30,26 +30,26 @@ OUTSIDE = ("cli", "client", "plugins")
 #: Most lines of each part, and the goal. They rose once: when one task became six, and a task a folder of its own.
 LINES: Mapping[str, tuple[int, int]] = {
     "core": (32_140, 24_000),
-    "compile": (4_750, 4_700),
+    "compile": (4_760, 4_700),
     "cli, client": (8_440, 6_000),
-    "plugins": (24_060, 22_000),
-    "product": (69_370, 57_000),
-    "benchmarks": (4_470, 4_000),
+    "plugins": (23_600, 22_000),
+    "product": (68_920, 57_000),
+    "benchmarks": (4_430, 4_000),
     "tests": (58_440, 40_000),
 }
 
 #: Most lines of the folders of all tasks.
-TASK_LINES = 5_850
+TASK_LINES = 5_950
 
 #: Most lines of each plugin, and the goal.
 PLUGINS: Mapping[str, tuple[int, int]] = {
-    "accounting": (1_720, 2_200),
-    "backends": (850, 1_100),
-    "console": (4_610, 4_800),
-    "files": (4_470, 4_300),
-    "fleet": (870, 800),
-    "lab": (7_950, 5_500),
-    "tune": (3_620, 3_300),
+    "accounting": (1_710, 2_200),
+    "backends": (830, 1_100),
+    "console": (4_590, 4_800),
+    "files": (4_280, 4_300),
+    "fleet": (860, 800),
+    "lab": (7_790, 5_500),
+    "tune": (3_560, 3_300),
 }
 
 #: Most arrows between the rooms of each package: pairs of ``package.A`` and ``package.B`` where A imports B.

@@ -3,19 +3,14 @@
 from pathlib import Path
 
 from benchmarks.peers import asking
-from benchmarks.peers.peer import Peer
+from benchmarks.peers.peer import Commands, Peer
 from benchmarks.peers.servers.given import Given
 from corelane.cli.redis_server import find_server
 
 
-def lit_commands(python: Path, _: Given) -> list[list[str]]:
-    """Return how LitServe is started."""
-    return [[str(python), "-m", "benchmarks.peers.servers.lit"]]
-
-
-def ray_commands(python: Path, _: Given) -> list[list[str]]:
-    """Return how Ray and Ray Serve are started."""
-    return [[str(python), "-m", "benchmarks.peers.servers.ray_serve"]]
+def starting(module: str) -> Commands:
+    """Return how a peer is started whose server is one of the modules here."""
+    return lambda python, _: [[str(python), "-m", f"benchmarks.peers.servers.{module}"]]
 
 
 def bento_commands(python: Path, given: Given) -> list[list[str]]:
@@ -47,7 +42,7 @@ LITSERVE = Peer(
     title="LitServe",
     package="litserve",
     asker=asking.predict,
-    commands=lit_commands,
+    commands=starting("lit"),
     ready="/health",
     environment="litserve",
 )
@@ -56,7 +51,7 @@ RAY = Peer(
     title="Ray Serve",
     package="ray",
     asker=asking.predict,
-    commands=ray_commands,
+    commands=starting("ray_serve"),
     ready="/-/healthz",
     environment="ray",
     # The second keeps Ray on loopback, as it is by itself where it supports no cluster: else it finds the machine's own

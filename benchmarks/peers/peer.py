@@ -43,6 +43,10 @@ ENVIRONMENT = {
 }
 
 
+#: Returns the commands of a peer's processes.
+Commands = Callable[[Path, Given], list[list[str]]]
+
+
 @dataclass(frozen=True)
 class Peer:
     """A way to serve the model. ``commands`` are its processes; ``asker`` makes callers of its addresses."""
@@ -51,7 +55,7 @@ class Peer:
     title: str
     package: str
     asker: Asker
-    commands: Callable[[Path, Given], list[list[str]]]
+    commands: Commands
     #: Paths asked by GET until each of its ports answers; none for a peer without HTTP.
     ready: str | None = None
     #: True if each of its processes listens on a port of its own, from the first given to it.

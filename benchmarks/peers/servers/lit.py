@@ -33,11 +33,11 @@ class Answers(litserve.LitAPI):
         return found._asdict()
 
 
-def main() -> None:
+def serve(kind: type[litserve.LitAPI]) -> None:
     """Serve until a signal."""
     mine = given()
     server = litserve.LitServer(
-        Answers(max_batch_size=mine.batch, batch_timeout=mine.wait_ms / 1000),
+        kind(max_batch_size=mine.batch, batch_timeout=mine.wait_ms / 1000),
         accelerator="cpu",
         workers_per_device=mine.workers,
         timeout=60,
@@ -46,4 +46,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(Answers)

@@ -10,6 +10,7 @@ from typing import Any
 import litserve
 
 from benchmarks.peers.servers.given import given, tell_loaded
+from benchmarks.peers.servers.lit import serve
 from benchmarks.peers.vectors import TextModel
 
 #: The variable that names the way of ``TextModel``.
@@ -40,17 +41,5 @@ class Texts(litserve.LitAPI):
         return {"data": found}
 
 
-def main() -> None:
-    """Serve until a signal."""
-    mine = given()
-    server = litserve.LitServer(
-        Texts(max_batch_size=mine.batch, batch_timeout=mine.wait_ms / 1000),
-        accelerator="cpu",
-        workers_per_device=mine.workers,
-        timeout=60,
-    )
-    server.run(host="127.0.0.1", port=mine.port, generate_client_file=False, log_level="warning")
-
-
 if __name__ == "__main__":
-    main()
+    serve(Texts)

@@ -6,7 +6,6 @@ used.
 """
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 
 from corelane.domain.dispatch import cost_class
 from corelane.domain.forecast import Size
@@ -165,7 +164,7 @@ class JobDryRuns:
     async def lines(self, body: NdjsonBody, owner: str) -> JobForecast:
         """Forecast a job that is sent as lines, after its head was read. Nothing of it is kept, here or on disk."""
         admission = await self._submitter.admit(body.head, owner, new_job_id(cell=self._settings.cell))
-        body.find = partial(self._find, owner)
+        body.find = lambda name: self._submitter.texts.find(owner, [name], afresh=True)
         sizing = await self.begin(body.head, owner, admission, body.known)
         async for found in body.read_items():
             sizing.add(found)
@@ -176,9 +175,6 @@ class JobDryRuns:
         """Begin to measure an admitted job; ``known`` holds the stored texts that its items name."""
         costs = await self._rates.read(admission.version or "")
         return JobSizing(self._settings, head, owner, admission, costs, known)
-
-    async def _find(self, owner: str, name: str) -> dict[str, Known]:
-        return await self._submitter.texts.find(owner, [name], afresh=True)
 
 
 def cost_at(prices: Mapping[Price | None, int], core_s: float | None) -> Cost | None:

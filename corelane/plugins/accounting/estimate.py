@@ -185,10 +185,7 @@ class CostRates:
 
 @dataclass(frozen=True, slots=True)
 class CostCurve:
-    """Core seconds of an item by its effort: points joined by lines that never go down.
-
-    Before the first point and after the last, the seconds per unit of effort stay constant.
-    """
+    """Core seconds of an item by its effort: joined points that never go down, and constant rates outside of them."""
 
     points: Sequence[tuple[float, float]]
     rate: float

@@ -137,10 +137,7 @@ class TimeBook(CoreObserver):
         heartbeat.worked = (self._process, self._price, int(US * self.core_s))
 
     def report(self, jobs: Iterable[str]) -> dict[str, list[int]]:
-        """Return the time spent on jobs since the last report that was stored.
-
-        The values are microseconds, in the order of ``domain.timing.Spent``, then windows and tokens.
-        """
+        """Return the microseconds of jobs since the last stored report, as ``Spent`` has them, windows and tokens."""
         now = self._clock()
         worked = self._worked_at(now)
         report = {}

@@ -76,10 +76,7 @@ def session_of(headers: Mapping[str, str]) -> str:
 
 
 def require_own_page(method: str, headers: Mapping[str, str]) -> None:
-    """Raise Forbidden if a change was requested by another site's page.
-
-    Browsers say where a request comes from: in `Sec-Fetch-Site`, and over plain http in `Origin`.
-    """
+    """Raise Forbidden if `Sec-Fetch-Site`, or over plain http `Origin`, says that another site asks for a change."""
     if method in ("GET", "HEAD", "OPTIONS"):
         return
     site = headers.get("sec-fetch-site")

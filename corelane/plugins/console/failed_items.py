@@ -90,10 +90,7 @@ async def find_failed_items(
 async def count_failures(
     link: CommonLink, owner: str, wanted: JobFilter, cell: str = CELL
 ) -> tuple[Counter[str], Counter[str], bool]:
-    """Count failed items by code, and the jobs that have them; return both, and whether all jobs were looked at.
-
-    Looks at about the newest ``MAX_COUNTED_JOBS`` of the jobs that a filter selects.
-    """
+    """Count failed items and their jobs by code, of ``MAX_COUNTED_JOBS`` or so; say whether these are all."""
     wanted = wanted.model_copy(update={"has_failed_items": True})
     items, jobs = Counter[str](), Counter[str]()
     job, looked = None, 0

@@ -87,10 +87,7 @@ class Sampler:
         self._name = name
 
     async def sample(self) -> Point | None:
-        """Take one point, and a coarse one when it is time; return None without the lease, or the first time.
-
-        Raises Unavailable if Redis is unreachable: then the next point stands for a longer time.
-        """
+        """Take a point, and a coarse one if due; None without the lease, or the first time. Raises Unavailable."""
         if not (await self._link.many([SAMPLER.take(self._name)]))[0]:
             return None
         sums, work, cores = await read_sums(self._link), await read_work(self._link), await Fleet(self._link).cores()

@@ -258,10 +258,7 @@ def _line(*parts: str | tuple[str, str]) -> Text:
 
 
 def narrow(table: Table, width: int) -> Table:
-    """Return a table without its least important columns, so that the rest fits.
-
-    The models of a core are cut where the line ends, but not within the first name.
-    """
+    """Return a table without its least important columns, so that the rest fits, with a model's name at least."""
     columns = table.columns
     last = columns[-1] if columns[-1].header == "models" else None
     names = [] if last is None else [str(cell).partition(" ")[0] for cell in (last.header, *last.cells)]

@@ -41,9 +41,9 @@ class FilesPlugin(Plugin):
         """Add the groups of batches, files and stored texts."""
         from corelane.plugins.files.cli.batches import batches
         from corelane.plugins.files.cli.files import files
-        from corelane.plugins.files.cli.texts import texts
+        from corelane.tasks.question_answering.cli.contexts import contexts
 
-        for group in (batches, files, texts):
+        for group in (batches, files, contexts):
             cli.add_typer(group)
 
     def api_parts(self, state: "AppState") -> Iterable[object]:

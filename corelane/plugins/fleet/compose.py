@@ -47,23 +47,23 @@ class Choices:
         return "valkey" if "valkey" in self.redis_image else "redis"
 
 
-def compose_file(layout: Layout, settings: Iterable[str], choices: Choices | None = None) -> str:
+USUAL = Choices()
+
+
+def compose_file(layout: Layout, settings: Iterable[str], choices: Choices = USUAL) -> str:
     """Return a whole file, which passes ``settings`` on unless the file itself sets them."""
     given = GIVEN | ({"target"} if layout.on_devices else set()) | ({"instance"} if layout.instance else set())
-    return _render(
-        "compose.yml", layout, choices, [f"CORELANE_{name.upper()}" for name in settings if name not in given]
-    )
+    passed_on = [f"CORELANE_{name.upper()}" for name in settings if name not in given]
+    return _render("compose.yml", layout, choices, passed_on)
 
 
-def compose_override(layout: Layout, choices: Choices | None = None) -> str:
+def compose_override(layout: Layout, choices: Choices = USUAL) -> str:
     """Return an override that makes docker-compose.yml run this layout."""
     return _render("override.yml", layout, choices, ())
 
 
-def _render(template: str, layout: Layout, choices: Choices | None, settings: Sequence[str]) -> str:
+def _render(template: str, layout: Layout, choices: Choices, settings: Sequence[str]) -> str:
     from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    choices = choices or Choices()
 
     def chips_of(core: int) -> Sequence[int]:
         return range(layout.chips) if choices.share_devices else [core // layout.cores_per_chip]

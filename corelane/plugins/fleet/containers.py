@@ -159,10 +159,7 @@ def refuse_foreign(containers: Iterable[Container], project: str, file: Path) ->
 
 
 def services_of(parts: Sequence[str], services: Collection[str]) -> list[str]:
-    """Return the services of the named parts, such as `api`, or `worker` for every worker; all if no part is named.
-
-    Raise InvalidInput for a part that does not run.
-    """
+    """Return the services of parts, as `api` or `worker`, or all; raise InvalidInput for a part that does not run."""
     chosen: list[str] = []
     for part in parts:
         found = [each for each in sorted(services) if each == part or each.startswith(f"{part}-")]

@@ -102,10 +102,7 @@ class HostCore:
 
 
 def next_step(cores: Sequence[HostCore], wanted: int) -> tuple[Sequence[int], Sequence[int]]:
-    """Return which cores to start and which to stop, so that ``wanted`` serve: the last ones stop first.
-
-    A core that cannot serve keeps running, as only its process knows the reason, and does not count.
-    """
+    """Return which cores to start and which to stop, the last ones first; one that cannot serve does not count."""
     running = [core.index for core in cores if core.is_running and not core.is_broken and not core.is_leaving]
     idle = [core.index for core in cores if not core.is_running]
     if len(running) > wanted:

@@ -1,10 +1,7 @@
 """Arrivals, the times when requests are due: a rate that may change with random gaps, or a trace. Pure.
 
-The same seed gives the same arrivals.
-
 ``burstiness`` is the coefficient of variation of the gaps: 0 for even gaps, 1 for exponential gaps (Poisson), else for
-gamma gaps. Arrivals are drawn at one a second; then time is stretched so that the rate follows the segments. So a ramp
-or stages can be exact or bursty, like a steady rate.
+gamma gaps. Arrivals are drawn at one a second, by a seed; then time is stretched so that the rate follows the segments.
 """
 
 import math
@@ -61,16 +58,18 @@ class Arrivals:
     trace: tuple[TraceEntry, ...] = ()
     speed: float = 1.0
 
-    def due(self) -> Iterator[Due]:
-        """Iterate over arrivals in order of time."""
-        if self.trace:
-            return ((entry.at_s / self.speed, entry.items, entry.tokens) for entry in self.trace)
-        return ((at_s, None, None) for at_s in self.times())
+    def __post_init__(self) -> None:
+        if not 0 <= self.burstiness <= 20:
+            raise InvalidInput("burstiness, the coefficient of variation of gaps, is between 0 and 20")
 
     def times(self) -> Iterator[float]:
         """Iterate over due times, in seconds since the start."""
+        return (at_s for at_s, _, _ in self.due())
+
+    def due(self) -> Iterator[Due]:
+        """Iterate over arrivals in order of time."""
         if self.trace:
-            yield from (entry.at_s / self.speed for entry in self.trace)
+            yield from ((entry.at_s / self.speed, entry.items, entry.tokens) for entry in self.trace)
             return
         counts = _unit_arrivals(self.burstiness, random.Random(self.seed))
         count, began_s, passed = next(counts), 0.0, 0.0
@@ -78,7 +77,7 @@ class Arrivals:
             ended_s = began_s + segment.seconds
             while count - passed < segment.count:
                 # A sum may round up to the end, which is the next segment's.
-                yield min(began_s + segment.time_of(count - passed), math.nextafter(ended_s, began_s))
+                yield min(began_s + segment.time_of(count - passed), math.nextafter(ended_s, began_s)), None, None
                 count = next(counts)
             began_s = ended_s
             passed += segment.count
@@ -125,14 +124,16 @@ def _unit_arrivals(burstiness: float, rng: random.Random) -> Iterator[float]:
 
 def steady(rate_per_s: float, *, burstiness: float = 0.0, seed: int = 0, seconds: float = math.inf) -> Arrivals:
     """Return arrivals at one rate: exact if ``burstiness`` is 0, Poisson if it is 1."""
-    return Arrivals((Segment(seconds, _rate(rate_per_s), rate_per_s),), _burstiness(burstiness), seed)
+    if not 0 < rate_per_s < math.inf:
+        raise InvalidInput("a rate is above 0 and has an end; without one a modest rate is chosen")
+    return Arrivals((Segment(seconds, rate_per_s, rate_per_s),), burstiness, seed)
 
 
 def ramp(start_per_s: float, end_per_s: float, seconds: float, *, burstiness: float = 0.0, seed: int = 0) -> Arrivals:
     """Return arrivals whose rate changes evenly from one value to another."""
     if max(start_per_s, end_per_s) <= 0 or min(start_per_s, end_per_s) < 0 or not 0 < seconds < math.inf:
         raise InvalidInput("a ramp goes between two rates that are not negative, in some time")
-    return Arrivals((Segment(seconds, start_per_s, end_per_s),), _burstiness(burstiness), seed)
+    return Arrivals((Segment(seconds, start_per_s, end_per_s),), burstiness, seed)
 
 
 def stages(text: str, *, burstiness: float = 0.0, seed: int = 0) -> Arrivals:
@@ -143,7 +144,7 @@ def stages(text: str, *, burstiness: float = 0.0, seed: int = 0) -> Arrivals:
         raise InvalidInput(f"{text!r} are not stages such as 10@60s,50@60s: requests a second, for how long")
     if not any(segment.count for segment in segments):
         raise InvalidInput("no stage has any requests")
-    return Arrivals(tuple(segments), _burstiness(burstiness), seed)
+    return Arrivals(tuple(segments), burstiness, seed)
 
 
 def replay(entries: Sequence[TraceEntry], speed: float = 1.0) -> Arrivals:
@@ -151,15 +152,3 @@ def replay(entries: Sequence[TraceEntry], speed: float = 1.0) -> Arrivals:
     if not 0 < speed < math.inf:
         raise InvalidInput("a trace is replayed at a speed above 0")
     return Arrivals(trace=tuple(entries), speed=speed)
-
-
-def _rate(rate_per_s: float) -> float:
-    if not 0 < rate_per_s < math.inf:
-        raise InvalidInput("a rate is above 0 and has an end; without one a modest rate is chosen")
-    return rate_per_s
-
-
-def _burstiness(value: float) -> float:
-    if not 0 <= value <= 20:
-        raise InvalidInput("burstiness, the coefficient of variation of gaps, is between 0 and 20")
-    return value

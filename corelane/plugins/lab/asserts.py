@@ -7,7 +7,7 @@ if its figure was not measured.
 import operator
 import re
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,12 +93,8 @@ def parse_assertion(text: str) -> Assertion:
     return Assertion(text.strip(), figure, sign, limit)
 
 
-def check(report: Report, assertions: Iterable[Assertion]) -> list[dict[str, Any]]:
-    """Return each assertion with the figure that is closest to breaking it, and whether it holds."""
-    return [_check(report, each) for each in assertions]
-
-
-def _check(report: Report, assertion: Assertion) -> dict[str, Any]:
+def check(report: Report, assertion: Assertion) -> dict[str, Any]:
+    """Return an assertion with the figure that is closest to breaking it, and whether it holds."""
     values = [(point, value_at(point, assertion.figure)) for point in report.points]
     broken = [(point, value) for point, value in values if not assertion.holds(value)]
     known = [(point, value) for point, value in broken or values if value is not None]

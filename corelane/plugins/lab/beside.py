@@ -34,10 +34,7 @@ MOST_POINTS = 400
 
 @dataclass(frozen=True, slots=True)
 class BesidePlan:
-    """The experiment's plan: the rate of requests, the times around the batch in seconds, its kind and owner.
-
-    With ``cut_s`` the batch only serves as load: it is canceled after that time.
-    """
+    """The rate of requests, seconds around the batch, its kind and owner; with ``cut_s`` it is canceled after that."""
 
     rate_per_s: float
     warmup_s: float = 5.0
@@ -79,7 +76,6 @@ def run_beside(
 ) -> Beside:
     """Run the batch with requests around it; raise SetupError if a part had none."""
     with Background(target, workload, plan.requests) as background:
-        background.start()
         _pass(background, plan.warmup_s + plan.before_s, lambda: tell("before", background.at_s, 0))
         times = _run_batch(background, work, plan, tell)
         _pass(background, plan.after_s, lambda: tell("after", background.at_s, times.progress[-1][1]))

@@ -117,7 +117,8 @@ def compare(
     if reasons and not anyway:
         raise InvalidInput("the runs are unlike (--anyway compares them):\n  " + "\n  ".join(reasons))
     points, notes = match(a, b, anyway=anyway)
-    paired = is_paired(a, b)
+    ours, theirs = a.pairing, b.pairing
+    paired = bool(ours and theirs and ours.session == theirs.session and ours.side != theirs.side)
     changes = [each for left, right in points for each in _changes(left, right, paired=paired, drift=drift)]
     if not changes:
         raise InvalidInput("no point has valid runs in both reports")
@@ -139,14 +140,6 @@ def compare(
         unlike=reasons,
         notes=notes,
     )
-
-
-def is_paired(a: Report, b: Report) -> bool:
-    """Return whether two reports are the two sides of one session."""
-    ours, theirs = a.pairing, b.pairing
-    if ours is None or theirs is None:
-        return False
-    return ours.session == theirs.session and ours.side != theirs.side
 
 
 def wrong_results(a: Report, b: Report) -> list[str]:
@@ -218,10 +211,7 @@ def _changes(left: LoadPoint, right: LoadPoint, *, paired: bool, drift: float) -
 
 
 def _unpaired_error(sides: Iterable[Sequence[float]], guesses: Iterable[float], drift: float) -> tuple[float, float]:
-    """Return the standard error of the difference and its degrees of freedom, by Welch and Satterthwaite.
-
-    A side with only one value takes its error from ``guesses``.
-    """
+    """Return a difference's standard error and degrees of freedom, by Welch; ``guesses`` has that of a lone value."""
     parts = [(2 * drift**2, KNOWN)]
     for values, guess in zip(sides, guesses, strict=True):
         if len(values) > 1:
@@ -271,8 +261,9 @@ def unlike(a: Report, b: Report) -> list[str]:
     for name, report in (("A", a), ("B", b)):
         if report.schema_ != SCHEMA:
             reasons.append(f"schema: {name} is {report.schema_}, this version reads {SCHEMA}")
-        invalid = invalid_runs(report)
-        if len(invalid) > MOST_INVALID * sum(len(point.runs) for point in report.points):
+        runs = [run for point in report.points for run in point.runs]
+        invalid = [run for run in runs if run.invalid]
+        if len(invalid) > MOST_INVALID * len(runs):
             reasons.append(f"{name} is invalid in {len(invalid)} runs: {invalid[0].invalid[0]}")
     ours, theirs = ({load_key(each.load) for each in report.points} for report in (a, b))
     if not ours & theirs:
@@ -281,16 +272,8 @@ def unlike(a: Report, b: Report) -> list[str]:
     return reasons
 
 
-def invalid_runs(report: Report) -> list[Run]:
-    """Return the invalid runs."""
-    return [run for point in report.points for run in point.runs if run.invalid]
-
-
 def match(a: Report, b: Report, *, anyway: bool) -> tuple[list[tuple[LoadPoint, LoadPoint]], list[str]]:
-    """Return the pairs of points with the same load, and notes on points of only one report.
-
-    If no load is the same, ``anyway`` pairs the points in their order.
-    """
+    """Return pairs of points with the same load, or in their order if ``anyway`` and none has, and notes on others."""
     # Points of a preset may have one load and differ by name; other points may have been named otherwise.
     pairs = _pairs(a, b, lambda point: (point.name, load_key(point.load)))
     pairs = pairs or _pairs(a, b, lambda point: load_key(point.load))

@@ -82,10 +82,7 @@ class FoundRate:
 
     @property
     def invalid(self) -> list[str]:
-        """Why the search proves nothing: no rate was confirmed, and in some try the generator did not keep up.
-
-        Other failed tries do not count: they are part of every search.
-        """
+        """Why the search proves nothing: no rate was confirmed, and in some try the generator did not keep up."""
         limited = [each.reason for each in self.tries if each.is_generator]
         return limited[:1] if self.rate_per_s is None else []
 

@@ -9,7 +9,6 @@ import math
 import os
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from multiprocessing import get_context
@@ -242,12 +241,8 @@ class _Run:
         )
 
 
-class Background(AbstractContextManager["Background"]):
-    """Requests at a steady rate, sent by one process of the generator from ``start`` to ``stop``.
-
-    All of them belong to the measured part, so all results are checked. Times count from ``start_s``, the monotonic
-    clock's at the start.
-    """
+class Background:
+    """Requests at a steady rate from entry to ``stop``, by one process; every result of them is checked."""
 
     def __init__(self, target: Target, workload: Workload, plan: RunPlan) -> None:
         self._plan = replace(plan, warmup_s=0.0, duration_s=LONGEST_S, requests=None, tail_s=0.0, processes=1)
@@ -255,12 +250,13 @@ class Background(AbstractContextManager["Background"]):
         self._fleet = _Fleet([ProcessTask(target, workload, self._plan, phases, place=0, processes=1, is_endless=True)])
         self.start_s = 0.0
 
-    def __exit__(self, *_: object) -> None:
-        self._fleet.__exit__()
-
-    def start(self) -> None:
+    def __enter__(self) -> "Background":
         """Connect, and begin to ask; raise SetupError if the process does not come up."""
         self.start_s = self._fleet.__enter__().begin()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._fleet.__exit__()
 
     @property
     def at_s(self) -> float:

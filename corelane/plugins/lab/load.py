@@ -1,8 +1,7 @@
 """The load of a run: loads, their schedule, and the messages between the generator and its processes.
 
-A run has a warm-up, a measured part and a tail, without a pause between them. The measured part has the requested load.
-The warm-up runs at the first rate of the measured part, the tail at its last rate. So the first and the last measured
-requests meet a busy service.
+A run has a warm-up, a measured part and a tail, without a pause between them. The warm-up runs at the first rate of the
+measured part, the tail at its last one. So the first and the last measured requests meet a busy service.
 """
 
 import math
@@ -72,15 +71,13 @@ def arrivals_of(load: Load) -> Arrivals:
 class Schedule:
     """Every request of an open loop, and the bounds of its parts."""
 
-    def __init__(
-        self, load: Load, *, warmup_s: float, duration_s: float | None, requests: int | None, tail_s: float
-    ) -> None:
-        self._arrivals = arrivals_of(load)
-        self._seed = load.seed
-        measured_s = min(duration_s or math.inf, _length_s(self._arrivals, requests))
+    def __init__(self, plan: "RunPlan") -> None:
+        self._arrivals, self._seed = arrivals_of(plan.load), plan.load.seed
+        measured_s = min(plan.duration_s or math.inf, _length_s(self._arrivals, plan.requests))
         if not math.isfinite(measured_s):
             raise InvalidInput("a load that does not end needs a --duration or a number of --requests")
-        self.phases = Phases(warmup_s, warmup_s + measured_s, warmup_s + measured_s + tail_s)
+        tail_s = plan.warmup_s + measured_s
+        self.phases = Phases(plan.warmup_s, tail_s, tail_s + plan.tail_s)
 
     @property
     def most_items(self) -> int:
@@ -146,7 +143,6 @@ class RunPlan:
     #: Number of processes; 0 means that it is chosen from the load.
     processes: int = 0
     timeout_s: float = 60.0
-    seed: int = 0
     sender: str = CORELANE_SENDER
     #: Most requests in flight over all processes. None means that only the number of descriptors limits them.
     max_in_flight: int | None = None
@@ -170,9 +166,7 @@ class RunPlan:
 
     def schedule(self) -> Schedule:
         """Return the requests of an open loop."""
-        return Schedule(
-            self.load, warmup_s=self.warmup_s, duration_s=self.duration_s, requests=self.requests, tail_s=self.tail_s
-        )
+        return Schedule(self)
 
 
 @dataclass(slots=True)

@@ -43,7 +43,7 @@ SENDER = "corelane.plugins.lab.paired:BothSides"
 MARK = re.compile(r"([AB])(\d+) (.*)", re.DOTALL)
 
 #: The target's options for ``BothSides``.
-OTHER, SLOT, INNER = "ab_other", "ab_slot", "ab_sender"
+OTHER, SLOT = "ab_other", "ab_slot"
 
 
 class BothSides:
@@ -51,13 +51,13 @@ class BothSides:
 
     def __init__(self, target: Target, manner: Manner) -> None:
         options = dict(target.options)
-        other, inner = Target(**options.pop(OTHER)), options.pop(INNER)
+        other = Target(**options.pop(OTHER))
         self._slot: int = options.pop(SLOT)
         self._sent = 0
         first = replace(target, options=options)
         self._sides: dict[Side, Sender] = {
-            "A": make_sender(inner, first, manner),
-            "B": make_sender(inner, other, manner),
+            "A": make_sender(CORELANE_SENDER, first, manner),
+            "B": make_sender(CORELANE_SENDER, other, manner),
         }
 
     async def open(self, connections: int) -> None:
@@ -108,14 +108,11 @@ def measure_pair(
 
 def both(first: Target, other: Target, slot: int) -> Target:
     """Return the target for ``BothSides``: the first service, with the other and the requests of a slot as options."""
-    return replace(first, options=first.options | {OTHER: asdict(other), SLOT: slot, INNER: CORELANE_SENDER})
+    return replace(first, options=first.options | {OTHER: asdict(other), SLOT: slot})
 
 
 def whole_blocks(requests: Sequence[Request], most: int) -> list[tuple[int, Side, list[Request]]]:
-    """Return the requests of each slot of the complete blocks, with the number of the block and the side.
-
-    The sender's mark is removed from their job ids.
-    """
+    """Return the requests of each slot of complete blocks, without the sender's mark, with the block and the side."""
     slots: dict[int, list[Request]] = defaultdict(list)
     for request in requests:
         found = MARK.fullmatch(request.job or "")

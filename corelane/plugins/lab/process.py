@@ -15,6 +15,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
+import uvloop
+
 from corelane.errors import CorelaneError, SetupError
 from corelane.plugins.lab.load import TICK_S, Done, ProcessTask, Shot, Tick
 from corelane.plugins.lab.results import ResultJudge, add_up
@@ -24,7 +26,8 @@ from corelane.plugins.lab.senders import Reply, Sender, make_sender
 #: Descriptors that are left for other uses than requests.
 SPARE_DESCRIPTORS = 64
 
-#: The niceness of a process, if it may set one. A process works for a small part of the time, but must run at once.
+#: The niceness of a process, if it may set one. A process works for a small part of the time, but must run at once: a
+#: client on a separate machine would not wait for the service's CPU.
 PRIORITY = -10
 
 #: A caller of a closed loop whose request failed waits this long before the next, in seconds. Otherwise it would fail
@@ -48,34 +51,16 @@ class Sent:
 def run_process(link: Connection, task: ProcessTask) -> None:
     """Run a process of the generator: say that it is ready, begin when told, tell how far it is, stop when told."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _raise_limit()
-    _go_first()
-    with suppress(BrokenPipeError, EOFError, ConnectionResetError):
-        try:
-            _run(_Process(link, task).live())
-        except CorelaneError as error:
-            link.send(SetupError(error.detail))
-
-
-def _run(main: Coroutine[Any, Any, None]) -> None:
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(main)
-    else:
-        uvloop.run(main)
-
-
-def _raise_limit() -> None:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _go_first() -> None:
-    """Run before other processes, if allowed: a client on a separate machine would not wait for the service's CPU."""
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, PRIORITY)
+    with suppress(BrokenPipeError, EOFError, ConnectionResetError):
+        try:
+            uvloop.run(_Process(link, task).live())
+        except CorelaneError as error:
+            link.send(SetupError(error.detail))
 
 
 def descriptors() -> int:
@@ -121,7 +106,9 @@ class _Process:
         # A process that is late still begins every measured request: none may go uncounted.
         if not self._plan.is_closed and not self._task.is_endless:
             await self._all_begun.wait()
-        await _cancel(running)
+        for each in running:
+            each.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
         if self._open:
             await asyncio.wait(self._open)
         await self._sender.close()
@@ -252,9 +239,3 @@ async def _until(at_s: float) -> None:
     await asyncio.sleep(max(0.0, at_s - time.monotonic()))
     while (left_s := at_s - time.monotonic()) > 0:
         await asyncio.sleep(left_s)
-
-
-async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -253,10 +253,7 @@ def escape(text: str) -> str:
 
 
 def to_csv(report: Report) -> str:
-    """Return a line for each run, with its fields and figures; for requests beside a batch, a line for each part.
-
-    A cell that a spreadsheet would read as a formula begins with an apostrophe.
-    """
+    """Return a line for each run, or each part beside a batch; what looks like a formula gets an apostrophe."""
     rows = [
         {"run": report.name, "point": point.name, **run.model_dump(exclude=NESTED), **run_figures(run)}
         | {"invalid": "; ".join(run.invalid)}

@@ -5,7 +5,6 @@ and a ``Manner``. To write a sender for another service, subclass ``HttpSender``
 """
 
 import asyncio
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -185,11 +184,6 @@ def problem_of(response: Response) -> tuple[str, str]:
     if isinstance(problem, dict) and isinstance(problem.get("detail"), str):
         return str(problem.get("code", f"http_{response.status}")), problem["detail"]
     return f"http_{response.status}", response.body[:200].decode(errors="replace")
-
-
-def now() -> float:
-    """Return the time of the monotonic clock, which all processes of a machine share."""
-    return time.monotonic()
 
 
 def make_sender(name: str, target: Target, manner: Manner) -> Sender:

@@ -54,10 +54,7 @@ class Session:
     problems: list[str] = field(default_factory=list)
 
     def measure(self, name: str, load: Load) -> LoadPoint:
-        """Measure a point under this load, for the load's own time if it has one.
-
-        Repeats draw arrivals from different seeds, so that the interval includes their variation.
-        """
+        """Measure a point under this load, for its own time if it has one; each repeat has another seed."""
         duration_s = load.duration_s if load.duration_s is not None else self.plan.duration_s
         plan, target = replace(self.plan, load=load, duration_s=duration_s), self.target
         self.on_begin(name)
@@ -78,10 +75,7 @@ class Session:
 
 
 def ask_idle(target: Target, workload: Workload, plan: RunPlan, places: Iterable[int]) -> list[float]:
-    """Send items alone, one after the other; keep their results in ``workload.idle``, and return the times taken.
-
-    Raises ServiceError if one is not answered.
-    """
+    """Send items one by one, keep their results in ``workload.idle``, and return the seconds; raises ServiceError."""
     return asyncio.run(_ask_idle(target, workload, plan, places))
 
 

@@ -8,12 +8,12 @@ load follows, they miss different amounts: ``SplitWatch.result`` then reads agai
 A sum that is smaller than before restarted from 0, so all of it is new.
 """
 
-import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import httpx2
+from prometheus_client.parser import text_string_to_metric_families
 
 from corelane.client.transport import http_options
 from corelane.client.wire import read_problem
@@ -28,11 +28,6 @@ FLUSHED_S = 1.5
 
 #: Longest time a reading may take, in seconds: an overloaded service is late.
 TIMEOUT_S = 10.0
-
-#: A line of the exposition: name, labels, value.
-LINE = re.compile(r"^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)$")
-LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
-ESCAPED = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 
 Labels = tuple[tuple[str, str], ...]
 
@@ -67,18 +62,14 @@ class Snapshot:
 
 
 def parse_metrics(text: str, at_s: float) -> Snapshot:
-    """Return the samples of an exposition in Prometheus' text format; lines it does not understand are passed over."""
+    """Return the samples of an exposition in Prometheus' text format; raise ServiceUnreachable for another text."""
     samples: dict[str, dict[Labels, float]] = {}
-    for line in text.splitlines():
-        if (match := LINE.match(line)) is not None:
-            name, labels, value = match.groups()
-            samples.setdefault(name, {})[tuple(_labels(labels or ""))] = float(value)
+    try:
+        for sample in (each for family in text_string_to_metric_families(text) for each in family.samples):
+            samples.setdefault(sample.name, {})[tuple(sample.labels.items())] = sample.value
+    except ValueError as error:
+        raise ServiceUnreachable(f"what the service gives as its metrics cannot be read: {error}") from None
     return Snapshot(at_s, samples)
-
-
-def _labels(text: str) -> Iterator[tuple[str, str]]:
-    for name, value in LABEL.findall(text):
-        yield name, re.sub(r"\\.", lambda found: ESCAPED.get(found[0], found[0]), value)
 
 
 def snapshot(url: str, api_key: str | None = None) -> Snapshot:
@@ -139,10 +130,7 @@ def spread_of(histogram: Histogram) -> Spread | None:
 
 @dataclass(slots=True)
 class SplitWatch:
-    """Reads a service's metrics when the measured part of a run begins and ends: its ``on_phase`` is given to the run.
-
-    A service that does not show its metrics has no split; ``problem`` then says why.
-    """
+    """Reads a service's metrics as the measured part begins and ends; ``problem`` says why it could not."""
 
     url: str
     api_key: str | None = None

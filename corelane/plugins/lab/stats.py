@@ -70,10 +70,7 @@ def thinned(ordered: Sequence[Item], most: int) -> list[Item]:
 
 
 def timeline(requests: Sequence[Request], most: int = MOST_STEPS) -> list[dict[str, float]]:
-    """Return what was sent, ended and in flight in each step of a second or more, from the start of the run.
-
-    ``p50_s`` and ``p95_s`` are of the requests that ended in that step, and are absent if none did.
-    """
+    """Return what was sent, ended and in flight by steps of a second or more, and latencies of what ended in each."""
     last_s = max((max(each.intended_s, each.sent_s or 0, each.ended_s or 0) for each in requests), default=None)
     if last_s is None:
         return []

@@ -159,10 +159,7 @@ def find_knee(points: Sequence[LoadPoint], over: Container[str]) -> dict[str, fl
 
 
 def bend(points: Sequence[tuple[float, float]]) -> tuple[float, float] | None:
-    """Return where two joined lines fit (rate, latency) best, and the latency there; None if one line does as well.
-
-    At least two points lie on either side.
-    """
+    """Return where two joined lines of two points or more fit (rate, latency) best; None if one does as well."""
     if len(points) < 4:
         return None
     import numpy as np

@@ -68,10 +68,21 @@ def make_items(
     """Make items of stated lengths; their texts are made of the sentences of ``texts`` if there are any."""
     lengths, bench = parse_lengths(text), bench_of(task)
     rng = random.Random(f"{seed}/{lengths.text}")
-    filler = _sentences(texts)
+    parts = (part.strip() for text in dict.fromkeys(texts) for part in re.split(r"(?<=[.!?])\s+", text))
+    filler = [part for part in parts if 3 <= len(part.split()) <= 60]
 
     def make_text(kept: str, tokens_with: Callable[[str], int]) -> str:
-        return _make_text(lengths, rng, filler, kept, tokens_with)
+        length = lengths.draw(rng)
+        sentences = [kept] if kept else []
+        words = min(max(LEAST_WORDS, round(length)), MOST_WORDS)
+        while sum(len(each.split()) for each in sentences) < words:
+            sentences.append(rng.choice(filler) if filler else make_sentence(rng))
+        rng.shuffle(sentences)
+        text = _cut(" ".join(sentences), kept, words)
+        if lengths.unit == "tokens":
+            while tokens_with(text) > length and len(text.split()) > LEAST_WORDS:
+                text = _cut(text, kept, len(text.split()) - 1)
+        return text
 
     asked = [bench.make(rng, make_text) for _ in range(count)]
     source = f"synthetic {lengths.text}" + (" of a file's texts" if filler else "")
@@ -83,22 +94,6 @@ def make_sentence(rng: random.Random) -> str:
     return " ".join(rng.choice(each) for each in (SUBJECTS, VERBS, OBJECTS, ENDS)) + "."
 
 
-def _make_text(
-    lengths: Lengths, rng: random.Random, filler: Sequence[str], kept: str, tokens_with: Callable[[str], int]
-) -> str:
-    length = lengths.draw(rng)
-    sentences = [kept] if kept else []
-    words = min(max(LEAST_WORDS, round(length)), MOST_WORDS)
-    while sum(len(each.split()) for each in sentences) < words:
-        sentences.append(rng.choice(filler) if filler else make_sentence(rng))
-    rng.shuffle(sentences)
-    text = _cut(" ".join(sentences), kept, words)
-    if lengths.unit == "tokens":
-        while tokens_with(text) > length and len(text.split()) > LEAST_WORDS:
-            text = _cut(text, kept, len(text.split()) - 1)
-    return text
-
-
 def _cut(text: str, kept: str, words: int) -> str:
     """Return a text cut to ``words`` words at its end, or at its start to keep a sentence."""
     given = text.split()
@@ -108,8 +103,3 @@ def _cut(text: str, kept: str, words: int) -> str:
     after = len((text.partition(kept)[2] if kept else text).split())
     last = len(given) - min(extra, after)
     return " ".join(given[extra - min(extra, after) : last])
-
-
-def _sentences(texts: Sequence[str]) -> list[str]:
-    parts = (part.strip() for text in dict.fromkeys(texts) for part in re.split(r"(?<=[.!?])\s+", text))
-    return [part for part in parts if 3 <= len(part.split()) <= 60]

@@ -8,7 +8,6 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import orjson
 
@@ -38,7 +37,9 @@ def read_trace(path: Path) -> list[TraceEntry]:
 
 def write_trace(path: Path, entries: Iterable[TraceEntry]) -> None:
     """Write requests as a trace."""
-    path.write_bytes(b"".join(orjson.dumps(_line(entry)) + b"\n" for entry in entries))
+    lines = ({"at_s": round(each.at_s, 6), "items": each.items, "tokens": each.tokens} for each in entries)
+    known = ({name: value for name, value in line.items() if value is not None} for line in lines)
+    path.write_bytes(b"".join(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE) for line in known))
 
 
 def trace_hash(entries: Sequence[TraceEntry]) -> str:
@@ -59,8 +60,3 @@ def _entry(path: Path, number: int, line: bytes) -> TraceEntry:
     if not 0 <= entry.at_s < float("inf") or entry.items < 1:
         raise InvalidInput(f"{path}, line {number}: `at_s` begins at 0, and `items` at 1")
     return entry
-
-
-def _line(entry: TraceEntry) -> dict[str, Any]:
-    line: dict[str, Any] = {"at_s": round(entry.at_s, 6), "items": entry.items}
-    return line if entry.tokens is None else line | {"tokens": entry.tokens}

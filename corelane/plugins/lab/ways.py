@@ -8,13 +8,14 @@ import asyncio
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from time import monotonic as now
 from typing import Any
 
 import orjson
 
 from corelane.errors import InvalidInput, SignatureRefused
 from corelane.plugins.lab.http import JSON_TYPE, Response, read_head
-from corelane.plugins.lab.senders import Failed, HttpSender, Manner, Reply, Target, now, taken
+from corelane.plugins.lab.senders import Failed, HttpSender, Manner, Reply, Target, taken
 from corelane.plugins.lab.workload import BenchItem, Given, bench_of
 
 #: Longest that one request asks the service to wait, in seconds: proxies drop a connection silent for 60 s.

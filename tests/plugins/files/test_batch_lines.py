@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from corelane.domain.batches import window_s
 from corelane.plugins.files.batches.checking import MAX_GROUPS, PlannedLine, Sorter
-from corelane.plugins.files.batches.output import answered, not_answered
+from corelane.plugins.files.batches.output import outcome_line
 from corelane.settings import Settings
 from corelane.submitting.lines import InputLine, cut_lines
 
@@ -52,10 +52,10 @@ def test_every_line_that_is_not_blank_has_one_outcome_under_its_number(parts: li
         assert PlannedLine.decode(planned.encode()) == planned
         if good is not None:
             assert planned.group is not None
-            outcomes.append(orjson.loads(answered(BATCH, planned, {"index": 3, "id": None, "status": "succeeded"})))
+            outcomes.append(orjson.loads(outcome_line(BATCH, planned, {"index": 3, "id": None, "status": "succeeded"})))
         else:
             assert planned.error is not None
-            outcomes.append(orjson.loads(not_answered(BATCH, planned, *planned.error)))
+            outcomes.append(orjson.loads(outcome_line(BATCH, planned, None, planned.error)))
     expected = content.split(b"\n")
     expected[0] = expected[0].removeprefix(b"\xef\xbb\xbf")
     assert [each["line"] for each in outcomes] == [n for n, text in enumerate(expected, 1) if text.strip()]

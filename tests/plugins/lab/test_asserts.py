@@ -34,13 +34,13 @@ def report() -> Report:
     ],
 )
 def test_assertion_holds_at_every_point_or_not(report: Report, text: str, holds: bool) -> None:
-    (found,) = check(report, [parse_assertion(text)])
+    found = check(report, parse_assertion(text))
     assert (found["text"], found["holds"]) == (text, holds)
     assert found["figure"] is not None
 
 
 def test_broken_assertion_names_the_figure_and_the_point(report: Report) -> None:
-    (found,) = check(report, [parse_assertion("items_per_s>=40")])
+    found = check(report, parse_assertion("items_per_s>=40"))
     assert found["point"] == "20/s poisson"
     assert found["figure"] == pytest.approx(20, rel=0.2)
 
@@ -63,7 +63,7 @@ def test_mistyped_assertion_says_how_to_write_it(text: str, words: str) -> None:
 
 
 def test_figure_that_was_not_measured_does_not_hold() -> None:
-    (found,) = check(report_of([point_at(20, limit_s=None)]), [parse_assertion("goodput>0")])
+    found = check(report_of([point_at(20, limit_s=None)]), parse_assertion("goodput>0"))
     assert (found["holds"], found["shown"]) == (False, "not measured")
 
 

@@ -19,7 +19,6 @@ from corelane.plugins.lab.planning.hosts import (
     hosts_for,
     kustomize_patch,
     room_on,
-    rooms,
 )
 from corelane.plugins.lab.planning.profile import Profile, ShapeTime
 
@@ -60,7 +59,6 @@ def test_cores_vcpu_and_memory_bind_the_workers_of_a_host() -> None:
 def test_models_of_a_core_are_counted_by_its_part_of_the_devices() -> None:
     assert room_on(INSTANCES["inf1.6xlarge"], ModelWeight(GIB, GIB)).models_per_core == 2
     assert room_on(INSTANCES["inf2.48xlarge"], ModelWeight(GIB, GIB)).models_per_core == 16
-    assert {room.instance.name for room in rooms(INSTANCES.values(), SMALL)} == INSTANCES.keys() - {CPU}
 
 
 def test_hosts_are_bound_by_workers_or_by_what_requests_cost_their_cpus() -> None:

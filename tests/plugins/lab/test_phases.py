@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from corelane.errors import InvalidInput
-from corelane.plugins.lab.load import Schedule
+from corelane.plugins.lab.load import RunPlan, Schedule
 from corelane.plugins.lab.schema import Load
 from corelane.plugins.lab.traces import TraceEntry, write_trace
 
 
 def schedule(load: Load, **given: Any) -> Schedule:
-    return Schedule(load, **({"warmup_s": 2.0, "duration_s": 3.0, "requests": None, "tail_s": 1.0} | given))
+    return RunPlan(load, **({"warmup_s": 2.0, "duration_s": 3.0, "tail_s": 1.0} | given)).schedule()
 
 
 def phases_of(made: Schedule) -> dict[str, list[float]]:

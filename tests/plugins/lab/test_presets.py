@@ -1,15 +1,14 @@
 """Presets: their tables, the published rows beside them, and that each has a name of its own."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pytest
 
 from corelane.domain.instances import INSTANCES
 from corelane.domain.prices import HostPrice
-from corelane.errors import SetupError
 from corelane.plugins.lab.load import RunPlan
-from corelane.plugins.lab.presets import PRESETS, Stage, Variant, beside_batch
+from corelane.plugins.lab.presets import PRESETS, Stage, beside_batch
 from corelane.plugins.lab.presets.points import core_rows
 from corelane.plugins.lab.presets.tables import (
     published_row,
@@ -35,9 +34,9 @@ def test_presets_are_those_that_the_documents_name() -> None:
 
 @dataclass
 class MadeUpStage(Stage):
-    """A stage on a made-up service; ``asked`` are the variants that were started."""
+    """A stage on a made-up service; ``asked`` are the settings and shapes of those that were started."""
 
-    asked: list[Variant] = field(default_factory=list)
+    asked: list[tuple[Mapping[str, object], str]] = field(default_factory=list)
 
     def session(self, workload: Workload, *, requests: int = 1, target: Target | None = None) -> Session:
         plan = RunPlan(load=Load(kind="closed", concurrency=1), requests=requests)
@@ -53,13 +52,12 @@ def stage(monkeypatch: pytest.MonkeyPatch) -> MadeUpStage:
     """Return a quick stage of four cores that cost 3.6 an hour."""
     monkeypatch.setattr("corelane.plugins.lab.presets.points.FLUSHED_S", 0.0)
     host = HostPrice(INSTANCES["inf1.xlarge"], 3.6, "EUR", None)
-    found = MadeUpStage(Target("http://made.up"), cores=4, quick=True, host=host)
 
-    def serve(variant: Variant) -> Target:
-        found.asked.append(variant)
+    def serve(settings: Mapping[str, object], bucket: str) -> Target:
+        found.asked.append((settings, bucket))
         return Target("http://made.up")
 
-    found.serve = serve
+    found = MadeUpStage(Target("http://made.up"), cores=4, quick=True, host=host, serve=serve)
     return found
 
 
@@ -88,18 +86,16 @@ def test_cores_have_rows_of_what_they_did() -> None:
 def test_each_variant_has_a_service_of_its_own_and_a_ratio_to_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     used = stage(monkeypatch)
     outcome = PRESETS["pipeline-vs-data"].run(used)
-    assert [variant.bucket for variant in used.asked] == ["1x128", "6x128", "1x128", "6x128"]
-    assert [dict(variant.settings) for variant in used.asked[1:3]] == [
+    assert [bucket for _, bucket in used.asked] == ["1x128", "6x128", "1x128", "6x128"]
+    assert [dict(settings) for settings, _ in used.asked[1:3]] == [
         {"cpus_per_core": 1, "cores": 4},
         {"cpus_per_core": 4, "cores": 1},
     ]
-    assert [row["what"] for row in outcome.rows] == [variant.name for variant in used.asked]
+    modes = ("data parallel", "pipeline")
+    assert [row["what"] for row in outcome.rows] == [f"{mode}, batch {rows}" for mode in modes for rows in (1, 6)]
     assert [row["ratio"] for row in outcome.rows] == ["1.00", "1.00", "0.50", "1.00"]
     assert all("EUR" in row["cost of 1M"] for row in outcome.rows)
     assert len(outcome.points) == 8
-    used.serve = None
-    with pytest.raises(SetupError, match="leave --url out"):
-        PRESETS["pipeline-vs-data"].run(used)
 
 
 def test_round_with_the_median_ratio_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,8 +87,10 @@ def test_values_above_all_buckets_count_as_the_last_bound() -> None:
 
 
 def test_labels_with_quotes_and_backslashes_are_read() -> None:
-    found = parse_metrics('corelane_core_up{core="a\\"b\\\\c\\nd/0"} 1.0\n# HELP x y\nrubbish\n', 0.0)
+    found = parse_metrics('corelane_core_up{core="a\\"b\\\\c\\nd/0"} 1.0\n# HELP x y\n', 0.0)
     assert found.by_label("corelane_core_up", "core") == {'a"b\\c\nd/0': 1.0}
+    with pytest.raises(ServiceUnreachable, match="cannot be read"):
+        parse_metrics("<html>\n", 0.0)
 
 
 def test_service_that_refuses_or_is_away_has_no_split_and_a_reason(httpserver: HTTPServer) -> None:

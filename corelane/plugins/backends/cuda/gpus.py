@@ -12,10 +12,7 @@ GPU_LINE = re.compile(r"^GPU \d+: .+ \(UUID: (GPU-[0-9a-fA-F-]+)\)\s*$", re.MULT
 
 
 def find_gpus() -> list[str]:
-    """List the GPUs' UUIDs, in the driver's order; raises SetupError if there is none.
-
-    A UUID means the same GPU, in whatever order CUDA numbers the GPUs.
-    """
+    """List the GPUs' UUIDs, which do not depend on CUDA's order; raises SetupError if there is none."""
     try:
         listing = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True, timeout=LIST_S, check=True)  # noqa: S607  # where the driver put it
     except FileNotFoundError:

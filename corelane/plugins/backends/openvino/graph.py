@@ -44,10 +44,7 @@ def weights_of(graph: str) -> str:
 
 
 def open_graph(artifact: Artifact, file: str) -> Pass:
-    """Load a graph and its weights.
-
-    Raises ArtifactRefused if the manifest has no digest of the weights, SetupError if OpenVINO is not installed.
-    """
+    """Load a graph and its weights; raises ArtifactRefused without their digest, SetupError without OpenVINO."""
     weights = weights_of(file)
     if weights not in artifact.manifest.files:
         raise ArtifactRefused(f"{artifact.file(MANIFEST_NAME)} has no digest for {weights}; compile it again")

@@ -39,19 +39,15 @@ async def overview(request: Request, state: StateDep, caller: ReadCaller, did: s
 
 @router.get("/history")
 async def history(state: StateDep, minutes: Annotated[int, Query(ge=1, le=7 * 24 * 60)] = DEFAULT_MINUTES) -> Response:
-    """Return the points of the charts, column by column, and the marks."""
-    return JSONResponse(await read_columns(state, minutes), headers=HEADERS)
-
-
-async def read_columns(state: AppState, minutes: int) -> dict[str, Any]:
-    """Return the history of the last minutes: a list for each value, the times in seconds as ``at``, and ``marks``."""
+    """Return the points of the charts, a list for each value, and the marks; times in seconds."""
     now_ms, points, marks = await read_history(state, minutes)
-    return {
+    columns = {
         "now": now_ms / 1000,
         "at": [point.at_ms / 1000 for point in points],
         "marks": [{"at": mark.at_ms / 1000, "kind": mark.kind, "text": mark.text} for mark in marks],
         **{name: [getattr(point, name) for point in points] for name in COLUMNS},
     }
+    return JSONResponse(columns, headers=HEADERS)
 
 
 class OverviewFeed:

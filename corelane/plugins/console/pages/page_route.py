@@ -44,7 +44,9 @@ class PageRoute(APIRoute):
             except errors.CorelaneError as error:
                 return failed(request, error)
             except RequestValidationError as error:
-                return _invalid(request, error)
+                [fault, *_] = relevant(error.errors())
+                detail = f"{place_of(fault).removeprefix('body.')}: {sentence(fault)}"
+                return _problem(request, 422, errors.InvalidInput.code, detail)
             except HTTPException as error:
                 cause = error.__cause__
                 if isinstance(cause, errors.CorelaneError):
@@ -72,12 +74,6 @@ def failed(request: Request, error: errors.CorelaneError) -> Response:
         return _to_sign_in(request)
     retry_after_s = error.retry_after_s if isinstance(error, errors.Overloaded) else RETRY_AFTER_S
     return _problem(request, status_of(error), error.code, error.detail, retry_after_s)
-
-
-def _invalid(request: Request, error: RequestValidationError) -> Response:
-    [first, *_] = relevant(error.errors())
-    place = place_of(first).removeprefix("body.")
-    return _problem(request, 422, errors.InvalidInput.code, f"{place}: {sentence(first)}")
 
 
 def _problem(request: Request, status: int, code: str, detail: str, retry_after_s: int = RETRY_AFTER_S) -> Response:

@@ -63,17 +63,11 @@ class BatchDryRun:
                 for item, _ in good.items:
                     sizing.add(item)
 
-    def _refusal(self, bad: int) -> Refusal | None:
-        """Return why the batch as a whole would fail."""
-        if (refusal := self._sorter.refusal) is not None:
-            return Refusal(code=refusal[0], detail=refusal[1])
-        if bad == self._sorter.lines:
-            return Refusal(code="invalid_input", detail="no line of the file can be asked; `errors` says why")
-        return None
-
     def _describe(self, file_id: str) -> BatchForecast:
         sorter, bad = self._sorter, self._sorter.bad + self._refused
         asked = [sizing for sizing in self._groups if sizing is not None and sizing.close().items]
+        none_left = "invalid_input", "no line of the file can be asked; `errors` says why"
+        refusal = sorter.refusal or (none_left if bad == sorter.lines else None)
         # The jobs run in parallel: each ends at about the time when all are done.
         size = Size(sum(sizing.tokens for sizing in asked), sum(sizing.items for sizing in asked))
         jobs = [sizing.describe(size) for sizing in asked]
@@ -97,7 +91,7 @@ class BatchDryRun:
             earliest_at=last and last.earliest_at,
             latest_at=last and last.latest_at,
             late=any(job.late for job in jobs),
-            refusal=self._refusal(bad),
+            refusal=refusal and Refusal(code=refusal[0], detail=refusal[1]),
             note="; ".join(notes) or "no line can be asked",
         )
 

@@ -35,10 +35,7 @@ class InputRefused(Exception):
 
 
 async def read_input(tools: BatchTools, record: BatchRecord) -> dict[str, Any]:
-    """Write the plan and the files of items; return the batch's new fields: plan, lines, bad lines and groups.
-
-    Raise InputRefused, NotFound if the input file was deleted, or the errors of storage and disk.
-    """
+    """Write the plan and the items; return the fields plan, lines, bad and groups. Raise InputRefused or NotFound."""
     plan_name = f"{PLANS}{record.id}.{uuid4().hex}.plan"
     sorter = Sorter(tools.settings, record.endpoint)
     with ExitStack() as stack:

@@ -107,11 +107,11 @@ async def _write(
         if job is not None and code is None:
             counts.completed += 1
             told = Told(request_id(record.id, line), job.version)
-            output.add(answered(record.id, line, dialect.reply(None, [each for each in results if each], told)))
+            output.add(outcome_line(record.id, line, dialect.reply(None, [each for each in results if each], told)))
         else:
-            unanswered, message = code or JOB_GONE
-            counts.failed += (unanswered, message) not in UNANSWERED.values()
-            failures.add(not_answered(record.id, line, unanswered, message))
+            error = code or JOB_GONE
+            counts.failed += error not in UNANSWERED.values()
+            failures.add(outcome_line(record.id, line, None, error))
         await tools.renew_lease()
     return counts
 
@@ -175,24 +175,15 @@ class OutcomeFile:
             self.writer.discard()
 
 
-def answered(batch: str, line: PlannedLine, body: Any) -> bytes:
-    """Return a line of the output file: the reply as the dialect's route returns it."""
-    response = {"status_code": 200, "request_id": request_id(batch, line), "body": body}
-    return _outcome(batch, line, response, None)
-
-
-def not_answered(batch: str, line: PlannedLine, code: str, message: str) -> bytes:
-    """Return a line of the error file."""
-    return _outcome(batch, line, None, {"code": code, "message": message})
-
-
-def _outcome(batch: str, line: PlannedLine, response: dict[str, Any] | None, error: dict[str, str] | None) -> bytes:
+def outcome_line(batch: str, line: PlannedLine, body: Any, error: tuple[str, str] | None = None) -> bytes:
+    """Return a line of the output file, with the reply as the dialect's route returns it, or of the error file."""
+    request = request_id(batch, line)
     outcome = {
-        "id": request_id(batch, line),
+        "id": request,
         "custom_id": line.custom_id,
         "line": line.number,
-        "response": response,
-        "error": error,
+        "response": {"status_code": 200, "request_id": request, "body": body} if error is None else None,
+        "error": None if error is None else {"code": error[0], "message": error[1]},
     }
     return orjson.dumps(outcome, default=plain, option=orjson.OPT_APPEND_NEWLINE)
 

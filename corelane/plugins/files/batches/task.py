@@ -55,21 +55,19 @@ def run_batches(
     ``name`` is unique among the holders of the lease (generated if not given). A holder that returns after an error
     still has its lease.
     """
-    return asyncio.run(_run_batches(settings, bell, should_stop, name or uuid4().hex, tracer))
 
+    async def run() -> int:
+        link = AsyncLink(settings.redis_url)
+        jobs, storage = JobStore(link, settings, bell), open_storage(settings.files_url, settings.files_root)
+        submitter = Submitter(jobs, Fleet(link), settings, tracer)
+        holder = name or uuid4().hex
+        tools = BatchTools(holder, settings, jobs, submitter, BatchStore(link), FileStore(link), storage)
+        try:
+            return await BatchRunner(tools).run(should_stop)
+        finally:
+            await link.close()
 
-async def _run_batches(
-    settings: Settings, bell: str, should_stop: Callable[[], bool], name: str, tracer: Tracer | None
-) -> int:
-    link = AsyncLink(settings.redis_url)
-    jobs = JobStore(link, settings, bell)
-    submitter = Submitter(jobs, Fleet(link), settings, tracer)
-    batches, files, storage = BatchStore(link), FileStore(link), open_storage(settings.files_url, settings.files_root)
-    tools = BatchTools(name, settings, jobs, submitter, batches, files, storage)
-    try:
-        return await BatchRunner(tools).run(should_stop)
-    finally:
-        await link.close()
+    return asyncio.run(run())
 
 
 class BatchRunner:
@@ -94,7 +92,8 @@ class BatchRunner:
                 if not records:
                     break
                 if time.monotonic() - held_s > HOLD_S:
-                    await self._hold(records)
+                    jobs = [group.job for record in records for group in record.groups if group.refused is None]
+                    await tools.batches.hold_results(jobs, tools.settings.results_ttl_s)
                     held_s = time.monotonic()
                 moved = sum([await self._step(record) for record in records])
                 steps += moved
@@ -104,10 +103,6 @@ class BatchRunner:
             log.info("batches_left_to_another", detail=error.detail)
         await tools.batches.end_turn(tools.name)
         return steps
-
-    async def _hold(self, records: Sequence[BatchRecord]) -> None:
-        jobs = [group.job for record in records for group in record.groups if group.refused is None]
-        await self._tools.batches.hold_results(jobs, self._tools.settings.results_ttl_s)
 
     async def _step(self, record: BatchRecord) -> bool:
         """Take one step of a batch; return whether it advanced."""
@@ -209,18 +204,13 @@ async def end(tools: BatchTools, record: BatchRecord, to: BatchStatus, errors: S
         sentence = "this batch's plan was lost; what was answered stands in its jobs' results"
         record, to = replace(record, plan=None, groups=()), "failed"
         errors = [BatchError(code="items_lost", message=sentence)]
-    ended = await conclude(tools, record, to, errors)
-    if ended:
-        await log_end(tools, record.id)
-    return ended
-
-
-async def log_end(tools: BatchTools, batch: str) -> None:
-    """Log a batch's end. A report that must happen exactly once belongs in the Lua function ``step_batch``."""
-    record = await tools.batches.get(batch)
-    if record is not None and record.counts is not None:
-        counts = record.counts.model_dump()
-        log.info("batch_ended", batch_id=batch, status=record.status, owner=record.owner, **counts)
+    if not await conclude(tools, record, to, errors):
+        return False
+    # A report that must happen exactly once belongs in the Lua function ``step_batch``.
+    if (ended := await tools.batches.get(record.id)) is not None and ended.counts is not None:
+        counts = ended.counts.model_dump()
+        log.info("batch_ended", batch_id=ended.id, status=ended.status, owner=ended.owner, **counts)
+    return True
 
 
 async def tidy(tools: BatchTools) -> None:
@@ -246,10 +236,7 @@ async def tidy(tools: BatchTools) -> None:
 
 
 def old_names(tools: BatchTools, storage: Storage, folder: str, kind: str, before_ms: int) -> Iterator[tuple[str, str]]:
-    """Yield the old files of a folder, with the ids in their names.
-
-    Services may share a storage. Each looks only after its own files, whose ids have its cell.
-    """
+    """Yield a folder's old files with the ids in their names; only of this cell, as services may share a storage."""
     for name in storage.names(folder.rstrip("/")):
         named = name.partition(".")[0]
         if is_id(kind, named) and cell_of(named) == tools.settings.cell and id_time_ms(named) < before_ms:

@@ -1,1 +1,1 @@
-"""The commands of files, batches and stored texts."""
+"""The commands of files and batches."""

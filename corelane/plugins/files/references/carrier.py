@@ -39,13 +39,9 @@ class Carrier:
         self._settings, self._name = settings, name
         self._store = ReferenceStore(settings)
 
-    def has_work(self) -> bool:
-        """Tell whether a transfer is waiting and no other keeper has the lease."""
-        return self._store.has_work(self._name)
-
     def go_round(self, should_stop: Callable[[], bool]) -> int:
         """Read and write until no transfer waits; return their number. Raise Unavailable if Redis cannot be reached."""
-        if not self.has_work():
+        if not self._store.has_work(self._name):
             return 0
         over, carried = threading.Event(), 0
         running: dict[Future[None], tuple[str, str]] = {}
@@ -53,7 +49,7 @@ class Carrier:
             while not should_stop() and self._store.take_turn(self._name):
                 for job, owner, is_output in self._choose(list(running.values())):
                     running[self._begin(job, is_output, over.is_set)] = (job, owner)
-                if not running and not self.has_work():
+                if not running and not self._store.has_work(self._name):
                     break
                 if not running:
                     time.sleep(LOOK_S)

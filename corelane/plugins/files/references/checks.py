@@ -51,10 +51,7 @@ async def require_allowed(settings: Settings, name: str, url: str, owner: str) -
 
 
 def find_reference_route(settings: Settings, url: str, resolver: Resolver | None = None) -> Route:
-    """Resolve and check the URL of an input or output that begins with a prefix that the operator allows.
-
-    That prefix also decides whether plain http is allowed. Raise UrlRefused, or OSError for an unknown name.
-    """
+    """Resolve and check an allowed URL; its prefix says if plain http will do. Raise UrlRefused, or OSError."""
     rules = Rules(settings.webhook_proxy, settings.of(FilesFields).reference_allowed_networks, url.startswith("http:"))
     try:
         return find_checked(rules, url, resolver)

@@ -4,7 +4,6 @@ A redirect is followed if its target passes the same checks as the first URL. An
 which may be a key.
 """
 
-import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -75,11 +74,10 @@ def get(
     is_allowed: Callable[[str], bool],
     *,
     resolver: Resolver | None = None,
-    tls: ssl.SSLContext | None = None,
 ) -> Iterator[FetchedObject]:
     """Get an object; yield the response, whatever its status. Raise UrlRefused or FetchFailed."""
     for _ in range(MOST_REDIRECTS + 1):
-        with _ask(settings, "GET", url, headers, None, resolver, tls) as response:
+        with _ask(settings, "GET", url, headers, None, resolver) as response:
             if response.status not in REDIRECTS:
                 yield response
                 return
@@ -91,17 +89,11 @@ def get(
 
 
 def put(
-    settings: Settings,
-    url: str,
-    headers: Mapping[str, str],
-    content: BinaryIO,
-    *,
-    resolver: Resolver | None = None,
-    tls: ssl.SSLContext | None = None,
+    settings: Settings, url: str, headers: Mapping[str, str], content: BinaryIO, *, resolver: Resolver | None = None
 ) -> int:
     """Put an object, whose size is in the headers; return the status. Raise UrlRefused or FetchFailed."""
     pieces = iter(lambda: content.read(PIECE_BYTES), b"")
-    with _ask(settings, "PUT", url, headers, pieces, resolver, tls) as response:
+    with _ask(settings, "PUT", url, headers, pieces, resolver) as response:
         return response.status
 
 
@@ -113,7 +105,6 @@ def _ask(
     headers: Mapping[str, str],
     content: Iterator[bytes] | None,
     resolver: Resolver | None,
-    tls: ssl.SSLContext | None,
 ) -> Iterator[FetchedObject]:
     began = time.monotonic()
     try:
@@ -122,17 +113,12 @@ def _ask(
         origin, sent = request_of(route.target, url, headers)
         timeout = dict.fromkeys(("connect", "read", "write", "pool"), SILENCE_S)
         with (
-            httpcore2.ConnectionPool(
-                tls or default_tls(), proxy, network_backend=CheckedConnections(route, proxy)
-            ) as pool,
+            httpcore2.ConnectionPool(default_tls(), proxy, network_backend=CheckedConnections(route, proxy)) as pool,
             pool.stream(method, origin, headers=sent, content=content, extensions={"timeout": timeout}) as response,
         ):
             found = {name.decode().lower(): value.decode("latin-1") for name, value in response.headers}
-            yield FetchedObject(
-                response.status,
-                found,
-                _in_time(response.iter_stream(), began, settings.of(FilesFields).input_timeout_s),
-            )
+            body = _in_time(response.iter_stream(), began, settings.of(FilesFields).input_timeout_s)
+            yield FetchedObject(response.status, found, body)
     except FAILURES as failure:
         raise FetchFailed(text_of(failure)) from None
 

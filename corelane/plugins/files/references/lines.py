@@ -61,10 +61,7 @@ def unpacked(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def take_head(settings: Settings, checker: ItemChecker, value: Any) -> bool:
-    """Read the shared texts from a first line that is not an item; return False if it is an item.
-
-    Raise InputFailed if the line has other fields, which belong in the request.
-    """
+    """Read the shared texts of a first line, or return False if it is an item; raise InputFailed for more fields."""
     if not isinstance(value, dict) or WIRE_NAMES not in value or not item_fields().isdisjoint(value):
         return False
     if others := sorted(set(value) - {WIRE_NAMES, "items"}):

@@ -7,7 +7,7 @@ only through checked addresses.
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -43,8 +43,7 @@ class Opened:
     chunks: Iterator[bytes]
 
 
-@contextmanager
-def open_object(settings: Settings, url: str, owner: str, start: int, etag: str) -> Iterator[Opened]:
+def open_object(settings: Settings, url: str, owner: str, start: int, etag: str) -> AbstractContextManager[Opened]:
     """Open an object for reading from an offset on, or from its beginning if the server cannot do that.
 
     Raise InputFailed if it cannot be read at all or no longer has that ``etag``, ReferenceFailed if another attempt may
@@ -53,12 +52,7 @@ def open_object(settings: Settings, url: str, owner: str, start: int, etag: str)
     if not is_allowed(url, settings.of(FilesFields).input_urls, owner):
         raise InputFailed(f"{without_query(url)} is not allowed by CORELANE_INPUT_URLS of the keeper")
     where = parse_s3(url)
-    if where is None:
-        with _open_http(settings, url, owner, start, etag) as opened:
-            yield opened
-    else:
-        with _open_s3(where, start, etag) as opened:
-            yield opened
+    return _open_http(settings, url, owner, start, etag) if where is None else _open_s3(where, start, etag)
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from functools import partial
 import orjson
 
 from corelane.domain.job_references import without_query
-from corelane.domain.texts import Known
 from corelane.errors import InputFailed, InvalidInput, SetupError, StorageFailed
 from corelane.log import get_logger
 from corelane.plugins.files.references.lines import bounded, items_of, read_document, take_head, unpacked
@@ -65,7 +64,12 @@ class InputReader:
                 self._files.delete(job)
             return
         try:
-            self._read(record, record.input_url)
+            parts = _Parts(self._settings, self._store, self._files, record, self._part_bytes)
+            try:
+                self._read(record, record.input_url, parts)
+            except BaseException:
+                parts.abort()
+                raise
         except Overtaken:
             return
         except (InputFailed, InvalidInput) as error:
@@ -73,16 +77,7 @@ class InputReader:
         except (ReferenceFailed, StorageFailed, SetupError) as error:
             self._try_again(record, str(error))
 
-    def _read(self, record: JobRecord, url: str) -> None:
-        part = _Parts(self._settings, self._store, self._files, record, self._part_bytes)
-        try:
-            self._read_parts(record, url, part)
-        except BaseException:
-            part.abort()
-            raise
-        log.info("input_read", job_id=record.id, url=without_query(url), items=part.done.items, bytes=part.done.bytes)
-
-    def _read_parts(self, record: JobRecord, url: str, part: "_Parts") -> None:
+    def _read(self, record: JobRecord, url: str, part: "_Parts") -> None:
         settings, before, most_bytes = self._settings, part.done, self._limits.max_input_bytes
         is_plain = not is_packed(url) and format_of(url) == "ndjson"
         start = before.bytes if is_plain else 0
@@ -91,10 +86,13 @@ class InputReader:
             chunks = bounded(self._until_stopped(opened.chunks), most_bytes)
             if is_packed(url):
                 chunks = bounded(unpacked(chunks), most_bytes)
-            find = partial(self._find_text, record)
-            refuses = record.invalid_items == "refuse"
-            texts = self._store.shared_texts(record)
-            checker = ItemChecker(settings, texts, record.options, find, refuses=refuses)
+            checker = ItemChecker(
+                settings,
+                self._store.shared_texts(record),
+                record.options,
+                partial(self._store.pin_text, record),
+                refuses=record.invalid_items == "refuse",
+            )
             if format_of(url) == "json":
                 self._keep_document(record, chunks, checker, part)
             else:
@@ -102,10 +100,7 @@ class InputReader:
         if part.done.items == 0:
             raise InputFailed("the input has no items")
         part.finish()
-
-    def _find_text(self, record: JobRecord, name: str) -> Known | None:
-        """Find a stored text that an item names, and make the job keep it."""
-        return self._store.pin_text(record, name)
+        log.info("input_read", job_id=record.id, url=without_query(url), items=part.done.items, bytes=part.done.bytes)
 
     def _keep_lines(
         self, record: JobRecord, opened: Opened, chunks: Iterator[bytes], checker: ItemChecker, part: "_Parts"

@@ -97,10 +97,7 @@ async def forecast(state: AppState, body: BatchRequest, caller: Caller) -> Respo
 
 
 async def replay(state: AppState, once: Once, holder: Holder, response: Response, caller: Caller) -> BatchRecord:
-    """Return the batch that the same request made before.
-
-    Raise the error of ``once`` if a different request used its key, NotFound if the batch no longer exists.
-    """
+    """Return the batch that the same request made; raise if another request used its key, or NotFound if it is gone."""
     once.require_same(holder)
     record = await state.of(BatchStore).get(holder.subject)
     if record is None or record.owner != caller.owner:

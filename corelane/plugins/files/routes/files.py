@@ -83,12 +83,14 @@ def read_fields(fields: dict[str, str]) -> int | None:
         raise InvalidInput(f"expires_after[{place_of(first)}]: {sentence(first)}") from None
 
 
-def discard(state: AppState, file: str) -> None:
-    """Delete the partly written file of an upload that was not registered."""
+def discard(state: AppState, file: str) -> bool:
+    """Delete a file's content; return False if the storage fails, so that the keeper must do it later."""
     try:
         state.of(Storage).delete(file)
     except StorageFailed as error:
         log.warning("file_left_for_the_keeper", file_id=file, detail=error.detail)
+        return False
+    return True
 
 
 @router.get("")
@@ -139,11 +141,7 @@ async def delete_file(file_id: str, state: StateDep, caller: SubmitCaller) -> Fi
     """Delete a file. A batch that has read it goes on without it; one that has not read it fails."""
     await require_file(state, file_id, caller)
     await state.of(FileStore).forget(file_id, caller.owner)
-    try:
-        await asyncio.to_thread(state.of(Storage).delete, file_id)
-    except StorageFailed as error:
-        log.warning("file_left_for_the_keeper", file_id=file_id, detail=error.detail)
-    else:
+    if await asyncio.to_thread(discard, state, file_id):
         await state.of(FileStore).retired([file_id], [])
     return FileDeleted(id=file_id)
 

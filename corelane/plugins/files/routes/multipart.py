@@ -27,9 +27,8 @@ class FormReader:
 
     def __init__(self, settings: Settings, storage: Storage, name: str) -> None:
         """Write the file to the storage under ``name``; the caller deletes it there if it is not needed."""
-        self._settings = settings
-        self._storage = storage
-        self._name = name
+        self._limits = settings.of(FilesFields)
+        self._storage, self._name = storage, name
         self.fields: dict[str, str] = {}
         #: The file's name; None before a file has arrived.
         self.filename: str | None = None
@@ -38,18 +37,14 @@ class FormReader:
         self.lines = 0
         self._part = ""
         self._is_file = False
-        self._header = (b"", b"")
-        self._disposition = b""
-        self._field = bytearray()
-        self._pending = bytearray()
+        #: The names and values of a part's headers, each value after its name, in pieces.
+        self._headers: list[tuple[bytearray, bytearray]] = []
+        self._field, self._pending = bytearray(), bytearray()
         self._in_line = False
         self._is_whole = False
 
     async def read(self, content_type: str, body: AsyncIterator[bytes]) -> Self:
-        """Return the form once its file is completely in the storage.
-
-        Raise InvalidInput, TooLarge or StorageFailed, with the file deleted from the storage.
-        """
+        """Return the form once its file is stored; after InvalidInput, TooLarge or StorageFailed no file is left."""
         parser = self._parser(content_type)
         writer = await asyncio.to_thread(self._storage.create, self._name)
         try:
@@ -77,9 +72,9 @@ class FormReader:
             boundary,
             {
                 "on_part_begin": self._begin,
+                "on_header_begin": self._begin_header,
                 "on_header_field": self._header_name,
                 "on_header_value": self._header_value,
-                "on_header_end": self._end_header,
                 "on_headers_finished": self._end_headers,
                 "on_part_data": self._data,
                 "on_part_end": self._end,
@@ -96,9 +91,9 @@ class FormReader:
     async def _flush(self, writer: Writer) -> None:
         data, self._pending = bytes(self._pending), bytearray()
         await asyncio.to_thread(self._write, writer, data)
-        if self.lines + self._in_line > self._settings.of(FilesFields).max_file_lines:
+        if self.lines + self._in_line > self._limits.max_file_lines:
             raise TooLarge(
-                f"the file has more than {self._settings.of(FilesFields).max_file_lines:,} lines; "
+                f"the file has more than {self._limits.max_file_lines:,} lines; "
                 "send several files, or raise CORELANE_MAX_FILE_LINES"
             )
 
@@ -111,22 +106,20 @@ class FormReader:
         self._in_line = self._in_line or bool(rest.strip())
 
     def _begin(self) -> None:
-        self._header, self._disposition, self._field = (b"", b""), b"", bytearray()
+        self._headers, self._field = [], bytearray()
+
+    def _begin_header(self) -> None:
+        self._headers.append((bytearray(), bytearray()))
 
     def _header_name(self, data: bytes, start: int, end: int) -> None:
-        self._header = (self._header[0] + data[start:end], self._header[1])
+        self._headers[-1][0].extend(data[start:end])
 
     def _header_value(self, data: bytes, start: int, end: int) -> None:
-        self._header = (self._header[0], self._header[1] + data[start:end])
-
-    def _end_header(self) -> None:
-        name, value = self._header
-        if name.lower() == b"content-disposition":
-            self._disposition = value
-        self._header = (b"", b"")
+        self._headers[-1][1].extend(data[start:end])
 
     def _end_headers(self) -> None:
-        _, options = parse_options_header(self._disposition)
+        values = {bytes(name).lower(): bytes(value) for name, value in self._headers}
+        _, options = parse_options_header(values.get(b"content-disposition", b""))
         self._part = options.get(b"name", b"").decode(errors="replace")
         self._is_file = self._part == FILE_FIELD
         if not self._is_file:
@@ -144,9 +137,9 @@ class FormReader:
             return
         self._pending += data[start:end]
         self.bytes += end - start
-        if self.bytes > self._settings.of(FilesFields).max_file_bytes:
+        if self.bytes > self._limits.max_file_bytes:
             raise TooLarge(
-                f"the file has more than {self._settings.of(FilesFields).max_file_bytes:,} bytes; "
+                f"the file has more than {self._limits.max_file_bytes:,} bytes; "
                 "send several files, or raise CORELANE_MAX_FILE_BYTES"
             )
 

@@ -37,10 +37,7 @@ JOB_FIELDS = ("succeeded", "failed", "usage")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Lines that ask the same model under the same options, and their job; its id was chosen before.
-
-    ``refused`` is the code and the sentence if the job cannot exist, for instance if no version has the model's name.
-    """
+    """Lines for one model and its options, and their job, or the code and the sentence why it is ``refused``."""
 
     job: str
     model: str
@@ -138,9 +135,7 @@ class BatchRecord:
 
     def describe(self) -> Batch:
         """Return the batch as callers see it."""
-        times: dict[str, Any] = {
-            f"{name}_at": ms // 1000 for name, ms in self.times.items() if f"{name}_at" in Batch.model_fields
-        }
+        times: dict[str, Any] = {f"{name}_at": ms // 1000 for name, ms in self.times.items()}
         return Batch(
             id=self.id,
             endpoint=self.endpoint,
@@ -203,10 +198,7 @@ class BatchStore:
         return await find_holder(self._link, once.key)
 
     async def get(self, batch: str) -> BatchRecord | None:
-        """Read a batch with its current counts; return None if it does not exist, or no longer.
-
-        With a replica gate, wait until replicas have received the batch's status.
-        """
+        """Read a batch with its current counts, or None; with a replica gate, wait until replicas have its status."""
         found = await self.get_all([batch])
         if not found:
             return None
@@ -256,10 +248,7 @@ class BatchStore:
         files: Sequence[NewFile] = (),
         ttl_s: int = 0,
     ) -> bool:
-        """Move a batch from the status that was read to another, with new fields and files.
-
-        Return False if its status has changed, or if another keeper has the lease. A final batch is kept for ``ttl_s``.
-        """
+        """Move a batch on from the status that was read; False if it has changed, or another keeper has the lease."""
         texts = {
             key: value if isinstance(value, str) else orjson.dumps(value).decode() for key, value in fields.items()
         }
@@ -289,10 +278,7 @@ class BatchStore:
         return await self._link.now_ms()
 
     async def has_work(self, name: str = "") -> bool:
-        """Tell whether no other keeper has the lease and there is work: an open batch, or files to forget or tidy.
-
-        Also notes that this loop is alive.
-        """
+        """Tell whether a batch is open or files may go, and no other keeper has the lease; note this round."""
         now = await self._link.now_ms()
         batches, retiring, tidied, holder, _ = await self._link.many(
             [

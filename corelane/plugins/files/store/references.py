@@ -24,10 +24,7 @@ DUE_JOBS = 100
 
 @dataclass(frozen=True, slots=True)
 class ReadProgress:
-    """How far an input was read: to the end of its last part, or to its own end.
-
-    ``etag`` is the version of the object that is being read; ``bytes`` and ``lines`` tell where its next line begins.
-    """
+    """How far an input was read, and of which version; ``bytes`` and ``lines`` tell where its next line begins."""
 
     state: str = "waiting"
     etag: str = ""

@@ -34,10 +34,7 @@ class TextKeeper(TextStore):
         self._gate = gate
 
     async def keep(self, owner: str, text: str, name: str | None, ttl_s: int) -> tuple[TextInfo, bool]:
-        """Store a text; return what is known of it, and whether it is new. One that exists already is kept for longer.
-
-        Raise TextsFull if the owner has the most texts that are allowed.
-        """
+        """Store a text, or keep it for longer; return its facts, and whether it is new. Raise TextsFull at a limit."""
         digest, (most, most_bytes) = digest_of(text), self._settings.text_limits
         fields = {"chars": len(text), "tokens": round(measure(text), 2), "head": text[:SCRIPT_CHARS]}
         reply = await self._link.run(

@@ -61,15 +61,13 @@ def run(
         return
     from corelane.plugins.lab.figures import parse_objective
     from corelane.plugins.lab.find_rate import BOUNDED
-    from corelane.plugins.lab.senders import Target
     from corelane.plugins.lab.session import Session, ask_idle, describe_service, idle_places
 
     refuse_two(offered, sweep=sweep, find_rate=find_rate)
     bound = None if find_rate is None else parse_objective(find_rate, BOUNDED)
     good = None if objective is None else parse_objective(objective)
     plan = offered.plan(sending, offered.load or offered.steady(1.0))
-    with where.service() as (url, key, secret):
-        target = Target(url, key, where.model, webhook_secret=secret)
+    with where.service() as target:
         workload = what.read(offered.seed, what.task_of(target, sending.sender))
         workload.is_scored = check != "off" and workload.has_known
         target = replace(target, task=workload.task, options=workload.options)
@@ -104,7 +102,7 @@ def run_sweep(session: "Session", points: int, ctx: typer.Context) -> "Report":
     from corelane.plugins.lab.sweep import SweepPlan
     from corelane.plugins.lab.sweep import sweep as do_sweep
 
-    plan = SweepPlan(points=points, duration_s=session.plan.duration_s or DURATION_S, seed=session.plan.seed)
+    plan = SweepPlan(points=points, duration_s=session.plan.duration_s or DURATION_S, seed=session.plan.load.seed)
     found = do_sweep(session.measure, plan)
     report = report_of(session, found.points, "sweep", ctx)
     report.knee = found.knee
@@ -122,7 +120,7 @@ def run_search(session: "Session", bound: "Objective", start_per_s: float, ctx: 
         bound,
         start_per_s=start_per_s,
         duration_s=session.plan.duration_s or DURATION_S,
-        seed=session.plan.seed,
+        seed=session.plan.load.seed,
     )
     report = report_of(session, found.points, "find-rate", ctx)
     report.found_rate = found.describe()

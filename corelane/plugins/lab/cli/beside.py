@@ -51,12 +51,10 @@ def beside(
     from corelane.plugins.lab.beside import BesidePlan, run_beside
     from corelane.plugins.lab.load import RunPlan
     from corelane.plugins.lab.schema import Load
-    from corelane.plugins.lab.senders import Target
     from corelane.plugins.lab.session import Session
     from corelane.plugins.lab.workload import read_file
 
-    with where.service() as (url, key, secret):
-        target = Target(url, key, where.model, webhook_secret=secret)
+    with where.service() as target:
         target = replace(target, task=what.task_of(target))
         asked = read_file(file, seed=seed, task=target.task)
         workload = what.read_given(seed, target.task) or asked
@@ -69,10 +67,10 @@ def beside(
             cut_s=cut,
             seed=seed,
             way=way,
-            owner="own" if batch_api_key in (None, key) else "foreign",
+            owner="own" if batch_api_key in (None, target.api_key) else "foreign",
         )
         items = items or len(asked.asked)
-        with Client(url, batch_api_key or key) as client:
+        with Client(target.url, batch_api_key or target.api_key) as client:
             work = (FileBatch if way == "batch" else LinesJob)(client, target, asked, items)
             found = run_beside(target, workload, work, plan, teller(items))
         report = report_of(session, [], "beside", ctx)

@@ -44,16 +44,18 @@ class Where:
     serve: Annotated[bool, typer.Option("--serve", help="Start a service for the run, on all cores.")] = False
 
     @contextmanager
-    def service(self) -> Iterator[tuple[str, str | None, str | None]]:
-        """Yield the service's address, its key, and the secret that signs its webhooks."""
+    def service(self) -> "Iterator[Target]":
+        """Yield the service, with the secret that signs its webhooks."""
         from corelane.client import local_url
+        from corelane.plugins.lab.senders import Target
         from corelane.settings import read_settings
 
         settings = read_settings()
         secret = settings.webhook_secret.get_secret_value() if settings.webhook_secret is not None else None
         if not self.serve:
             key = settings.api_key.get_secret_value() if settings.api_key is not None else None
-            yield self.url or settings.url or local_url(settings.host, settings.port), self.api_key or key, secret
+            url = self.url or settings.url or local_url(settings.host, settings.port)
+            yield Target(url, self.api_key or key, self.model, webhook_secret=secret)
             return
         if self.url is not None:
             raise InvalidInput("--serve starts a service: leave --url out")
@@ -63,7 +65,7 @@ class Where:
         secret = secret or new_secret()
         own = {"webhook_secret": secret, "webhook_allowed_networks": ("127.0.0.0/8",), "log_level": "warning"}
         with running_service(settings.data_dir, **own) as url:
-            yield url, None, secret
+            yield Target(url, None, self.model, webhook_secret=secret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,6 @@ class OfferedLoad:
             duration_s=self.duration_s,
             requests=self.requests,
             tail_s=self.tail,
-            seed=self.seed,
             processes=sending.processes,
             timeout_s=sending.timeout,
             sender=sending.sender or CORELANE_SENDER,

@@ -146,7 +146,7 @@ def finish(report: "Report", outputs: Outputs) -> None:
     from corelane.plugins.lab.compare import compare
     from corelane.plugins.lab.render import comparison
 
-    report.assertions = check(report, outputs.assertions)
+    report.assertions = [check(report, each) for each in outputs.assertions]
     outputs.write(report)
     is_worse = False
     if outputs.before is not None:

@@ -138,11 +138,7 @@ plan.callback(invoke_without_command=True, help=plan.info.help)(with_options(for
 
 
 def instances_of(names: list[str] | None) -> "list[Instance]":
-    """Return the types of host with these names.
-
-    Without names, return the types with an accelerator and a price, and this host. Raises InvalidInput for an unknown
-    name.
-    """
+    """Return the named types of host, or this host and those with an accelerator and a price; raise InvalidInput."""
     table = instances_table()
     if names is None:
         here = read_settings().instance or CPU

@@ -212,14 +212,14 @@ def hosts(
     as_json: JsonOption = False,
 ) -> None:
     """Show how many workers of a model fit on each type of host, and what binds them."""
-    from corelane.plugins.lab.planning.hosts import ModelWeight, rooms
+    from corelane.plugins.lab.planning.hosts import ModelWeight, room_on
 
     if model_mb is None:
         model_bytes, worker_bytes = _measured(model, url, api_key)
     else:
         model_bytes, worker_bytes = int(model_mb * MB), None
     weight = ModelWeight.of(model_bytes, int(worker_mb * MB) if worker_mb else worker_bytes)
-    found = rooms(instances_table().values(), weight)
+    found = [room_on(instance, weight) for instance in instances_table().values() if instance.cores]
     rows = [
         {
             "instance": room.instance.name,

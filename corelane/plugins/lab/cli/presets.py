@@ -18,7 +18,9 @@ from corelane.plugins.lab.cli.output import OutputOptions, finish, write_to
 from corelane.plugins.lab.cli.session import report_of
 
 if TYPE_CHECKING:
-    from corelane.plugins.lab.presets import Preset, PresetOutcome, Variant
+    from collections.abc import Mapping
+
+    from corelane.plugins.lab.presets import Preset, PresetOutcome
     from corelane.plugins.lab.schema import Report
     from corelane.plugins.lab.senders import Target
 
@@ -72,8 +74,7 @@ def preset(
             target, cores = Target("http://127.0.0.1:0", model=where.model), read_machine().cores
             target = replace(target, task=what.task or target.task)
         else:
-            url, key, _ = services.enter_context(where.service())
-            target = Target(url, key, where.model)
+            target = services.enter_context(where.service())
             target = replace(target, task=what.task_of(target))
             cores = serving_cores(target)
         stage = Stage(
@@ -107,14 +108,14 @@ def read_document(path: Path) -> str:
 
 
 class OwnServices(ExitStack):
-    """Starts services for variants, one at a time, each with a model of the variant's shape. The last keeps running."""
+    """Starts services one at a time, each with a model of one shape. The last keeps running."""
 
     def __init__(self, model: str, dtype: str, task: str) -> None:
         super().__init__()
         self._model, self._dtype, self._task = model, dtype, task
 
-    def serve(self, variant: "Variant") -> "Target":
-        """Stop the previous service, and start one with a variant's settings."""
+    def serve(self, own: "Mapping[str, object]", bucket: str) -> "Target":
+        """Stop the previous service, and start one with these settings."""
         from corelane.cli.local import running_service
         from corelane.plugins.lab.senders import Target
         from corelane.settings import read_settings
@@ -123,9 +124,9 @@ class OwnServices(ExitStack):
         settings = read_settings()
         model = settings.model if self._model == "default" else self._model
         folder = self.enter_context(tempfile.TemporaryDirectory(prefix="corelane-bench-", ignore_cleanup_errors=True))
-        changes = dict(variant.settings) | {"log_level": "warning"}
-        if variant.bucket is not None and settings.target == "cpu":
-            changes |= {"model": self._compiled(model, variant.bucket), "artifacts_dir": settings.artifact_root}
+        changes = dict(own) | {"log_level": "warning"}
+        if settings.target == "cpu":
+            changes |= {"model": self._compiled(model, bucket), "artifacts_dir": settings.artifact_root}
         return Target(self.enter_context(running_service(Path(folder), **changes)), task=self._task)
 
     def _compiled(self, model: str, bucket: str) -> str:
@@ -151,7 +152,7 @@ def report_of_outcome(found: "Preset", outcome: "PresetOutcome", ctx: typer.Cont
     report.valid = not report.invalid
     table = table_of([*outcome.rows, *map(published_row, outcome.published)])
     command = f"corelane bench preset {found.name}"
-    lines = [caption(report.machine, report.service, report.created_at, command), *outcome.notes]
-    text = "\n\n".join(filter(None, [" ".join(lines), table.strip(), sources(outcome.published)]))
+    about = caption(report.machine, report.service, report.created_at, command)
+    text = "\n\n".join(filter(None, [about, table.strip(), sources(outcome.published)]))
     report.extra |= outcome.extra | {"rows": [dict(row) for row in outcome.rows], "table": text}
     return report

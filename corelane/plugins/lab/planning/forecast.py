@@ -183,10 +183,7 @@ def request_times(profile: Profile, items: Sequence[Windows]) -> RequestTimes:
 
 @dataclass(frozen=True, slots=True)
 class CoresOutlook:
-    """The forecast for a number of cores. Latencies are in seconds; infinite if more arrives than the cores can do.
-
-    ``wait_s`` is the mean time that a request waits for a core.
-    """
+    """The forecast for some cores: latencies in seconds, infinite beyond what the cores can do, and the mean wait."""
 
     cores: int
     p50_s: float
@@ -259,10 +256,7 @@ class LoadForecast:
         return low * self.demand.rate_per_s
 
     def _quantile(self, share: float, services: Sequence[float], wait_s: float, odds: float, busy: float) -> float:
-        """Return the time within which this share of requests is done.
-
-        The parts of that time are independent, so their excesses over the means are added by squares.
-        """
+        """Return the time of this share of requests: its parts are independent, so their excesses add up by squares."""
         laden = self.profile.contention.overhead
         around = self.profile.overhead.towards(laden, busy if laden.mean_s else 0.0)
         means = [statistics.fmean(services), wait_s, around.mean_s]

@@ -65,11 +65,6 @@ def room_on(instance: Instance, weight: ModelWeight) -> HostRoom:
     return HostRoom(instance, workers, binds, per_core_gib, models)
 
 
-def rooms(instances: Iterable[Instance], weight: ModelWeight) -> list[HostRoom]:
-    """Return the room on each type of host that has an accelerator."""
-    return [room_on(instance, weight) for instance in instances if instance.cores]
-
-
 def hosts_for(
     instance: Instance,
     cores: int,
@@ -179,10 +174,7 @@ def compare(
     *,
     reserved: bool = False,
 ) -> tuple[list[HostChoice], dict[str, str]]:
-    """Return the hosts that could serve the load, cheapest first, and why others could not, by name.
-
-    ``profiles`` holds measured profiles by family; those of other families are estimated from ``own``.
-    """
+    """Return the hosts that could serve, cheapest first, and why others could not; ``own`` is for unknown families."""
     found: list[HostChoice] = []
     refused: dict[str, str] = {}
     for instance in instances:

@@ -123,10 +123,7 @@ def take_profile(
     instance: str | None,
     on_step: OnStep,
 ) -> Profile:
-    """Load the service for about ``seconds``, and return the profile of one core. There should be no other load.
-
-    Raises NotReady if no core holds the model, InvalidInput if too little was measured.
-    """
+    """Load a service without other load, and return the profile of a core; raises NotReady or InvalidInput."""
     model = find_model(client.models(), target.model)
     cores = [each for each in client.cores() if model["id"] in each["versions"]]
     if not cores:
@@ -218,10 +215,7 @@ def is_here(url: str) -> bool:
 def fit(
     about: Mapping[str, Any], buckets: Sequence[str], cores: int, lone: SeenPhase, packed: SeenPhase, busy: SeenPhase
 ) -> Profile:
-    """Return the profile of a model with these shapes; raise InvalidInput where too little was measured. Pure.
-
-    ``about`` are the fields of the profile that the load does not show.
-    """
+    """Return the profile of these shapes, with the fields ``about``; raise InvalidInput for too little. Pure."""
     if not (lone.requests and busy.requests):
         raise InvalidInput("no item of the calibrating load was answered; the service's log says why")
 

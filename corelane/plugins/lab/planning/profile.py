@@ -31,10 +31,7 @@ class ShapeTime(ProfilePart):
 
 
 class Overhead(ProfilePart):
-    """Seconds around the core: ``front_s`` until a request is in its lane, ``reply_s`` from its commit to its caller.
-
-    ``spread`` holds evenly spaced quantiles of their sum, divided by its mean.
-    """
+    """Seconds until a request is in its lane and from its commit on; ``spread``: quantiles of the sum over its mean."""
 
     front_s: float = Field(0, ge=0)
     reply_s: float = Field(0, ge=0)

@@ -14,8 +14,7 @@ import time
 from dataclasses import replace
 from itertools import product
 
-from corelane.errors import SetupError
-from corelane.plugins.lab.presets.preset import TOKENS_128, Preset, PresetOutcome, Row, Stage, Variant, closed
+from corelane.plugins.lab.presets.preset import TOKENS_128, Preset, PresetOutcome, Row, Stage, closed
 from corelane.plugins.lab.presets.tables import milliseconds
 from corelane.plugins.lab.published import AGAINST_G4DN, ALL_CORES, LATENCY_100, PIPELINE_VS_DATA
 from corelane.plugins.lab.schema import LoadPoint
@@ -96,8 +95,6 @@ def core_rows(point: LoadPoint) -> list[Row]:
 
 def pipeline_vs_data(stage: Stage) -> PresetOutcome:
     """Measure each variant in a service of its own."""
-    if stage.serve is None:
-        raise SetupError("pipeline-vs-data starts the services that it measures: leave --url out")
     workload = stage.of_length(TOKENS_128, QUICK_REQUESTS if stage.quick else ITEMS)
     points: list[LoadPoint] = []
     rows: list[Row] = []
@@ -107,19 +104,20 @@ def pipeline_vs_data(stage: Stage) -> PresetOutcome:
     modes = {"data parallel": (cpus, 1), "pipeline": (1, cpus)}
     for (mode, (cores, cpus_per_core)), batch in product(modes.items(), ROWS):
         settings: dict[str, object] = {"cpus_per_core": cpus_per_core, "cores": cores}
-        variant = Variant(f"{mode}, batch {batch}", settings, f"{batch}x{LENGTH}")
-        stage.say(f"{variant.name}: a service of its own")
-        session = stage.session(workload, requests=QUICK_REQUESTS, target=stage.serve(variant))
+        variant = f"{mode}, batch {batch}"
+        stage.say(f"{variant}: a service of its own")
+        target = stage.serve(settings, f"{batch}x{LENGTH}")
+        session = stage.session(workload, requests=QUICK_REQUESTS, target=target)
         if not stage.quick:
             session.plan = replace(session.plan, requests=None, duration_s=DURATION_S, warmup_s=2.0)
         callers = BATCHES_AHEAD * batch * cores
-        names = {f"{variant.name}, 1 caller": 1, f"{variant.name}, {callers} callers": callers}
+        names = {f"{variant}, 1 caller": 1, f"{variant}, {callers} callers": callers}
         lone, full = measured(stage, session, names)
         points += [lone, full]
         per_s = mean_of(full, "items_per_s") or 0.0
         baseline = baseline or per_s
         cells = {
-            "what": variant.name,
+            "what": variant,
             "cores a model": str(cpus_per_core),
             "models": str(cores),
             "batch": str(batch),

@@ -23,20 +23,11 @@ TOKENS_128 = "tokens=150"
 WARM_UP = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """A service for a preset: its settings, and the shape that its model is compiled for, if any."""
-
-    name: str
-    settings: Mapping[str, object] = field(default_factory=dict)
-    bucket: str | None = None
-
-
 @dataclass(slots=True)
 class Stage:
-    """The means of a preset to run. ``quick`` asks for a run of seconds, whose figures mean nothing.
+    """The means of a preset to run. ``quick`` asks for a run of seconds; ``show`` shows runs in progress.
 
-    ``serve`` starts a service for a variant and stops the previous one. ``show`` shows runs in progress.
+    ``serve`` stops the service before, and starts one with some settings and a model that is compiled for one shape.
     """
 
     target: Target
@@ -47,7 +38,7 @@ class Stage:
     workload: Workload | None = None
     batch_key: str | None = None
     host: HostPrice | None = None
-    serve: Callable[[Variant], Target] | None = None
+    serve: Callable[[Mapping[str, object], str], Target] = field(kw_only=True)
     show: Callable[[Session], AbstractContextManager[object]] = nullcontext
     say: Callable[[str], object] = print
 
@@ -57,9 +48,7 @@ class Stage:
 
     def session(self, workload: Workload, *, requests: int = 1, target: Target | None = None) -> Session:
         """Return a session with these items, measured from the first request on, and warm the service up."""
-        plan = RunPlan(
-            load=closed(1, self.seed), warmup_s=0.0, duration_s=None, requests=requests, tail_s=0.0, seed=self.seed
-        )
+        plan = RunPlan(load=closed(1, self.seed), warmup_s=0.0, duration_s=None, requests=requests, tail_s=0.0)
         session = Session(target or self.target, workload, plan, repeat=self.repeat)
         places = workload.distinct(2 if self.quick else WARM_UP, 1)
         ask_idle(session.target, replace(workload, idle={}), plan, places)
@@ -83,7 +72,6 @@ class PresetOutcome:
     rows: list[Row]
     published: Sequence[Published] = ()
     beside: Beside | None = None
-    notes: list[str] = field(default_factory=list)
     extra: dict[str, Any] = field(default_factory=dict)
     invalid: list[str] = field(default_factory=list)
 

@@ -84,10 +84,7 @@ def choose_threshold(observations: Sequence[Observation]) -> float:
 
 
 def fit_curve(x: NDArray[np.float64], outcomes: NDArray[np.float64], what: str) -> Curve:
-    """Fit the most likely logistic curve of outcomes (0 or 1) by ``x``.
-
-    Raises InvalidInput if the curve does not rise, or all outcomes are equal.
-    """
+    """Fit the most likely logistic curve of outcomes (0 or 1) by ``x``; raises InvalidInput if it does not rise."""
     if not 0 < outcomes.sum() < len(outcomes):
         raise InvalidInput(f"all outcomes are equal: no curve of {what} fits them")
     mean, spread = float(x.mean()), float(x.std()) or 1.0

@@ -38,10 +38,7 @@ def observations(seen: Sequence[Seen]) -> list[Observation]:
 
 
 def held_out(seen: Sequence[Seen]) -> list[AnswerResult]:
-    """Return the result of each question, in order, by a fit that never saw its passage.
-
-    Raises InvalidInput if the questions outside a fold are too few to fit curves.
-    """
+    """Return each question's result by a fit without its passage; raises InvalidInput if the others are too few."""
     results: dict[int, AnswerResult] = {}
     for fold in deal(seen):
         held = set(fold)

@@ -96,10 +96,7 @@ def calibrate_on(artifact: Artifact, file: Path, observed: Sequence["Observation
 
 
 def keep(artifact: Artifact, calibration: Calibration) -> Path:
-    """Write a calibration beside an artifact, and beside its artifacts for other CPU kinds; return the first path.
-
-    All CPU kinds get the same calibration, so that scores are the same everywhere. Raises SetupError.
-    """
+    """Write a calibration beside an artifact, for all CPU kinds; return the first path, or raise SetupError."""
     for folder in artifact_folders(artifact.path.parent, artifact.manifest.target):
         write_calibration(folder, calibration)
     return write_calibration(artifact.path, calibration)

@@ -63,10 +63,7 @@ def finish(
     *,
     quiet: bool,
 ) -> Compiled:
-    """Compile a trained model under a name, calibrate and compare it on the development part, and print the results.
-
-    With ``quiet`` nothing is printed on standard output.
-    """
+    """Compile a trained model, calibrate it, compare it on the development part, and print that unless ``quiet``."""
     console = error_console()
     dev = run / DEV_NAME
     questions = read_set(dev).questions
@@ -120,10 +117,7 @@ def roll_out(version: str, old: str | None, dev: Path) -> list[str]:
 
 
 def version_before(name: str, settings: Settings, began_with: str, against: str | None) -> Artifact | None:
-    """Return the compiled version to compare with: the one named, the name's newest, or what training began with.
-
-    None if training began with a model without a trained head.
-    """
+    """Return the version to compare with: the named one, the name's newest, or what training began with; or None."""
     if against is not None:
         return find_artifact(settings.artifact_root, against, settings.target)
     with suppress(ArtifactRefused):

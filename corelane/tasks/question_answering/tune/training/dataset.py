@@ -56,10 +56,7 @@ class TokenizedExample:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The content of one row of a batch: the item, the item whose passage it reads, and the part of that passage.
-
-    An answerable item that reads another item's passage becomes unanswerable.
-    """
+    """A row of a batch: the item, and the part of a passage that it reads. Another item's passage has no answer."""
 
     item: int
     passage: int
@@ -79,10 +76,7 @@ class Filled:
 
 
 class Dataset:
-    """The tokenized examples of all files, with the share of each file that an epoch reads.
-
-    With ``fixed``, items are cut and given other passages in the same way in every epoch.
-    """
+    """The tokenized examples of files, with their shares of an epoch; if ``fixed``, each epoch has the same rows."""
 
     def __init__(
         self,
@@ -202,10 +196,7 @@ class Dataset:
 def tokenize_examples(
     examples: Sequence[Example], tokenizer: Tokenizer, contexts: dict[str, TextTokens], room: int
 ) -> Iterator[TokenizedExample]:
-    """Yield tokenized examples, except those whose question or answers do not fit in a row.
-
-    ``contexts`` stores the tokens of each passage once.
-    """
+    """Yield tokenized examples that fit in a row; ``contexts`` stores the tokens of each passage once."""
     for at in range(0, len(examples), TOKENIZED_AT_ONCE):
         part = examples[at : at + TOKENIZED_AT_ONCE]
         missing = list(dict.fromkeys(each.context for each in part if each.context not in contexts))
@@ -254,10 +245,7 @@ def make_batches(rows: Sequence[Row], batch_tokens: int, rng: np.random.Generato
 
 
 def split_sorted(rows: Sequence[Row], batch_tokens: int) -> Iterator[list[Row]]:
-    """Yield rows, the longest first, in batches of at most ``batch_tokens`` with padding.
-
-    A batch of several passes has only full passes, so that there are few shapes.
-    """
+    """Yield rows, the longest first, in padded batches of ``batch_tokens`` at most; full passes make few shapes."""
     at = 0
     while at < len(rows):
         width = width_of(rows[at : at + 1])

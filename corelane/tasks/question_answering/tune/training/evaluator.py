@@ -38,10 +38,7 @@ class DevelopmentScores:
 
     @property
     def score(self) -> float:
-        """The value by which networks are ranked: the mean of F1 and ``always_f1``.
-
-        F1 at the best threshold hardly tells networks apart, so it may prefer an early one that answers few questions.
-        """
+        """The value that ranks networks: the mean of F1, which may prefer one that answers few, and ``always_f1``."""
         return (self.metrics.f1 + (self.metrics.always_f1 or 0.0)) / 2
 
     def as_data(self) -> dict[str, Any]:

@@ -24,10 +24,7 @@ SHOWN_CHARS = 40
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A question about a passage; ``answers`` has bounds in characters; none if the passage does not answer it.
-
-    ``title`` is the article's, or empty if the file has none.
-    """
+    """A question about a passage, with the bounds of its answers in characters, if any, and the article's title."""
 
     id: str
     question: str

@@ -43,103 +43,89 @@ class RunRecord:
     elapsed_s: float = 0.0
 
 
+@dataclass
 class Training:
-    """One run: the network, its data, its evaluator, and its folder."""
+    """One run: the network, its data, its evaluator, the seconds between two checkpoints, its folder, and its loss."""
 
-    def __init__(
-        self,
-        model: TrainableModel,
-        dataset: Dataset,
-        evaluator: Evaluator,
-        options: TrainingOptions,
-        checkpoint_s: float,
-        folder: Path,
-        objective: Objective | None = None,
-    ) -> None:
-        """``checkpoint_s`` is the time between checkpoints; ``objective`` is the loss, by default the marginal loss."""
-        self._model = model
-        self._dataset = dataset
-        self._evaluator = evaluator
-        self._options = options
-        self._checkpoint_s = checkpoint_s
-        self._folder = folder
-        self._objective = objective
-        self._weights = Fp32Weights(model.weights, options, model.start)
-        self._record = RunRecord()
+    model: TrainableModel
+    dataset: Dataset
+    evaluator: Evaluator
+    options: TrainingOptions
+    checkpoint_s: float
+    folder: Path
+    objective: Objective
+
+    def __post_init__(self) -> None:
+        self.weights = Fp32Weights(self.model.weights, self.options, self.model.start)
+        self.record = RunRecord()
 
     def follow(self, say: Say, stopped: Callable[[], bool] = lambda: False) -> RunRecord | None:
-        """Train, or resume from the folder's last checkpoint.
-
-        Returns None if ``stopped`` says so, after a checkpoint. The best average of the weights is stored.
-        """
-        sizes = [len(self._dataset.epoch(epoch)) for epoch in range(self._options.epochs)]
-        record = self._record
-        if (kept := last_checkpoint(self._folder / CHECKPOINTS)) is not None:
-            self._weights.restore(kept[0])
-            record = self._record = RunRecord(**kept[1])
+        """Train, or resume from the last checkpoint, and store the best average; None if ``stopped`` says so."""
+        sizes = [len(self.dataset.epoch(epoch)) for epoch in range(self.options.epochs)]
+        record = self.record
+        if (kept := last_checkpoint(self.folder / CHECKPOINTS)) is not None:
+            self.weights.restore(kept[0])
+            record = self.record = RunRecord(**kept[1])
             say(f"going on after step {record.step:,} of {sum(sizes):,}")
-        marks, saved = judged_after(sizes, self._options.judged), time.monotonic()
-        with closing(TrainingProgress(self._folder / LOG, say, record.step, record.elapsed_s)) as progress:
-            for epoch, rows in batches(self._dataset, sizes, record.step):
-                if record.since_best >= self._options.patience:
+        marks, saved = judged_after(sizes, self.options.judged), time.monotonic()
+        with closing(TrainingProgress(self.folder / LOG, say, record.step, record.elapsed_s)) as progress:
+            for epoch, rows in batches(self.dataset, sizes, record.step):
+                if record.since_best >= self.options.patience:
                     break
                 self._step(epoch, rows, sum(sizes), progress)
                 if record.step in marks:
                     self._look_up(progress)
                 ends = stopped()
-                if record.step in marks or ends or time.monotonic() - saved >= self._checkpoint_s:
+                if record.step in marks or ends or time.monotonic() - saved >= self.checkpoint_s:
                     record.elapsed_s = progress.elapsed_s
-                    write_checkpoint(self._folder / CHECKPOINTS, record.step, self._weights.state(), vars(record))
+                    write_checkpoint(self.folder / CHECKPOINTS, record.step, self.weights.state(), vars(record))
                     saved = time.monotonic()
                 if ends:
                     return None
         return record
 
     def _step(self, epoch: int, rows: list[Row], steps: int, progress: TrainingProgress) -> None:
-        record = self._record
+        record = self.record
         # A step's random numbers depend on its number, so a resumed run draws the same.
-        torch.manual_seed((self._options.seed << 32) + record.step)
-        loss = run_step(self._model, self._dataset, rows, self._objective)
-        norm = self._weights.step(record.step, steps)
+        torch.manual_seed((self.options.seed << 32) + record.step)
+        loss = run_step(self.model, self.dataset, rows, self.objective)
+        norm = self.weights.step(record.step, steps)
         record.step += 1
         progress.step(record.step, steps, epoch, sum(row.length for row in rows), {"loss": loss, "norm": norm})
 
     def _look_up(self, progress: TrainingProgress) -> None:
         """Evaluate the average of the weights, and store it if it is the best."""
-        record, weights, module = self._record, self._weights, self._model.module
+        record, weights, module = self.record, self.weights, self.model.module
         weights.show(weights.average)
         module.eval()
-        scores = self._evaluator.evaluate(runner_of(module, self._model.device))
+        scores = self.evaluator.evaluate(runner_of(module, self.model.device))
         module.train()
         weights.show(weights.flat)
         is_best = record.best is None or scores.score > record.best
         record.since_best = 0 if is_best else record.since_best + 1
         if is_best:
             record.best, record.best_figures = scores.score, scores.as_data() | {"step": record.step}
-            write_tensors(self._folder / BEST, weights.averaged(), record.best_figures)
+            write_tensors(self.folder / BEST, weights.averaged(), record.best_figures)
         progress.judged(record.step, scores.as_data(), is_best)
 
 
-def run_step(model: TrainableModel, dataset: Dataset, rows: list[Row], objective: Objective | None) -> float:
+def run_step(model: TrainableModel, dataset: Dataset, rows: list[Row], objective: Objective) -> float:
     """Add the gradients of a batch to the network, and return its loss. A CPU takes it in several passes."""
-    parts = [rows] if model.device == "cuda" else passes(rows)
-    return sum(run_pass(model, part, dataset.fill(part), objective, len(part) / len(rows)) for part in parts)
+    total = 0.0
+    for part in [rows] if model.device == "cuda" else passes(rows):
+        filled = dataset.fill(part)
+        batch = filled.batch
+        starts, ends = model.module(*arguments(model, batch.input_ids, batch.attention_mask, batch.token_type_ids))
+        allowed = readable(starts.shape[1], *arguments(model, filled.context_at, filled.last))
+        loss = objective(part, filled, starts, ends, allowed) * (len(part) / len(rows))
+        loss.backward()
+        total += float(loss.detach())
+    return total
 
 
-def run_pass(
-    model: TrainableModel, rows: list[Row], filled: Filled, objective: Objective | None, share: float
-) -> float:
-    """Add the gradients of a part of a batch, ``share`` of its rows, and return its part of the loss."""
-    batch = filled.batch
-    starts, ends = model.module(*arguments(model, batch.input_ids, batch.attention_mask, batch.token_type_ids))
-    allowed = readable(starts.shape[1], *arguments(model, filled.context_at, filled.last))
-    if objective is None:
-        loss = marginal_loss(log_shares(starts, allowed), log_shares(ends, allowed), filled.spans)
-    else:
-        loss = objective(rows, filled, starts, ends, allowed)
-    loss = loss * share
-    loss.backward()
-    return float(loss.detach())
+def gold_alone(_: list[Row], filled: Filled, starts: Tensor, ends: Tensor, allowed: Tensor) -> Tensor:
+    """Return the marginal loss of a batch."""
+    return marginal_loss(log_shares(starts, allowed), log_shares(ends, allowed), filled.spans)
 
 
 def batches(dataset: Dataset, sizes: list[int], done: int) -> Iterator[tuple[int, list[Row]]]:

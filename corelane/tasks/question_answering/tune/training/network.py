@@ -35,10 +35,7 @@ class TrainableModel:
 
 
 def save_start(model: str, models_dir: Path, folder: Path, seed: int) -> None:
-    """Write the model that training starts from, with a random answering head if it has none.
-
-    Raises ModelRefused if anything else is missing.
-    """
+    """Write the model that training starts from, with a random head if only that is missing; raises ModelRefused."""
     source = find_source(model, models_dir)
     with quiet_transformers():
         set_seed(seed)
@@ -56,10 +53,7 @@ def save_start(model: str, models_dir: Path, folder: Path, seed: int) -> None:
 
 
 def save(network: Any, files: Path, folder: Path, dtype: torch.dtype, threshold: float = 0.0) -> None:
-    """Write a network in Hugging Face's layout, with the tokenizer's files of another folder. Atomic.
-
-    ``threshold`` is the no-answer threshold that the model is served with.
-    """
+    """Write a network in Hugging Face's layout, with a folder's tokenizer and a no-answer threshold. Atomic."""
     new = folder.with_name(f".{folder.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
@@ -97,10 +91,7 @@ def load_trainable(folder: Path, precision: Precision, dropout: float, frozen: b
 
 
 def set_dropout(network: nn.Module, share: float) -> None:
-    """Drop this share of the embeddings' outputs while training, and nothing elsewhere.
-
-    Random numbers are expensive on a CPU, and a few epochs of fine-tuning need little dropout.
-    """
+    """Drop this share of the embeddings' outputs and no others: random numbers are expensive on a CPU."""
     for name, module in network.named_modules():
         if isinstance(module, nn.Dropout):
             module.p = share if "embeddings" in name else 0.0

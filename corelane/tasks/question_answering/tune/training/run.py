@@ -27,7 +27,7 @@ from corelane.tasks.question_answering.tune.training.examples import (
     split_examples,
     squad_layout,
 )
-from corelane.tasks.question_answering.tune.training.loop import BEST, Training
+from corelane.tasks.question_answering.tune.training.loop import BEST, Objective, Training, gold_alone
 from corelane.tasks.question_answering.tune.training.network import TrainableModel, load_trainable, save, save_start
 from corelane.tasks.question_answering.tune.training.plan import TrainingPlan
 from corelane.tasks.question_answering.tune.training.progress import Say
@@ -72,7 +72,7 @@ def tune(
         say(introduce(split, dataset, evaluator, model))
         # For calibrating and comparing versions.
         (folder / DEV).write_text(json.dumps(squad_layout(split.dev), ensure_ascii=False) + "\n", encoding="utf-8")
-        objective = None
+        objective: Objective = gold_alone
         if targets is not None:
             logits = consult(targets, model, dataset, plan.epochs, folder, models_dir, say, stopped)
             if logits is None:
@@ -113,10 +113,7 @@ def read_split(plan: TrainingPlan) -> ExampleSplit:
 
 
 def open_run(plan: TrainingPlan, folder: Path, models_dir: Path) -> TrainingPlan:
-    """Begin a run in its folder, or check that the folder's run is this one; return the plan with its threads.
-
-    The number of threads changes the last bits of sums, so a run keeps the number that it began with.
-    """
+    """Begin a run in its folder, or check that it is this one; return the plan with the threads that it began with."""
     path = folder / RUN
     asked = plan.as_data()
     if not path.exists():

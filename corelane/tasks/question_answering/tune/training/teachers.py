@@ -18,8 +18,8 @@ from compile.model.source import ModelSource, find_source
 from corelane.errors import ModelRefused
 from corelane.tasks.question_answering.tune.training.checkpoints import read_tensors, write_tensors
 from corelane.tasks.question_answering.tune.training.dataset import PASS_TOKENS, Dataset, Filled, Row, split_sorted
-from corelane.tasks.question_answering.tune.training.loop import Objective
-from corelane.tasks.question_answering.tune.training.loss import distance, log_shares, marginal_loss
+from corelane.tasks.question_answering.tune.training.loop import Objective, gold_alone
+from corelane.tasks.question_answering.tune.training.loss import distance
 from corelane.tasks.question_answering.tune.training.network import TrainableModel
 from corelane.tasks.question_answering.tune.training.plan import SoftTargets
 from corelane.tasks.question_answering.tune.training.progress import Say
@@ -41,7 +41,7 @@ def follow(logits: TeacherLogits, targets: SoftTargets) -> Objective:
             wanted[:, number, : row.length] = logits[row]
         pairs = zip((starts, ends), wanted.to(starts.device), strict=True)
         gaps = [distance(*pair, allowed, targets.temperature) for pair in pairs]
-        own = marginal_loss(log_shares(starts, allowed), log_shares(ends, allowed), filled.spans)
+        own = gold_alone(rows, filled, starts, ends, allowed)
         return targets.part * (gaps[0] + gaps[1]) + (1 - targets.part) * own
 
     return objective
@@ -57,10 +57,7 @@ def consult(
     say: Say,
     stopped: Callable[[], bool],
 ) -> TeacherLogits | None:
-    """Make every teacher read all rows, unless the folder has its logits; None if ``stopped`` says so.
-
-    Raises ModelRefused for a teacher whose tokens differ from the student's.
-    """
+    """Have every teacher read all rows, if it did not yet; None if ``stopped`` says so. Raises ModelRefused."""
     distinct = {row for epoch in range(epochs) for rows in dataset.epoch(epoch) for row in rows}
     rows = sorted(distinct, key=lambda row: (-row.length, row.item, row.passage))
     size = sum(row.length for row in rows)

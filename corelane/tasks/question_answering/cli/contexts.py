@@ -13,12 +13,12 @@ from corelane.domain.texts import WIRE_NAMES, TextInfo
 from corelane.errors import InvalidInput
 from corelane.tasks.question_answering.cli.ask import read_context
 
-TextArgument = Annotated[str, typer.Argument(metavar="CONTEXT", help="A stored context's id, ctx_….")]
+ContextArgument = Annotated[str, typer.Argument(metavar="CONTEXT", help="A stored context's id, ctx_….")]
 
-texts = CommandGroup(name=WIRE_NAMES, help="Your stored contexts: put, list, show, delete.", no_args_is_help=True)
+contexts = CommandGroup(name=WIRE_NAMES, help="Your stored contexts: put, list, show, delete.", no_args_is_help=True)
 
 
-@texts.command()
+@contexts.command()
 def put(
     client: ServiceClient,
     text: Annotated[str, typer.Argument(metavar="FILE", help="The passage: a file, the text itself, or - (stdin).")],
@@ -40,7 +40,7 @@ def put(
         print_one(found, as_json, describe)
 
 
-@texts.command("list")
+@contexts.command("list")
 def list_contexts(
     client: ServiceClient, limit: LimitOption = 20, as_json: JsonOption = False, ids: IdsOption = False
 ) -> None:
@@ -55,10 +55,10 @@ def list_contexts(
     print_list(found, columns, row, whole=("context",), as_json=as_json, ids=ids)
 
 
-@texts.command()
+@contexts.command()
 def show(
     client: ServiceClient,
-    context: TextArgument,
+    context: ContextArgument,
     text: Annotated[bool, typer.Option("--text", help="Print its text alone.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -69,8 +69,8 @@ def show(
         print_one(client.get_context(context), as_json, describe)
 
 
-@texts.command()
-def delete(client: ServiceClient, context: TextArgument, as_json: JsonOption = False) -> None:
+@contexts.command()
+def delete(client: ServiceClient, context: ContextArgument, as_json: JsonOption = False) -> None:
     """Delete a stored context. Jobs that name it already are answered."""
     client.delete_context(context)
     if as_json:

@@ -20,21 +20,7 @@ from tests.families.tokenizers import make_tokenizer
 FAMILIES = ("bert", "roberta", "distilbert", "electra", "albert")
 
 #: Words of one token each, for the tokenizer of BERT: texts of them read alike whole and cut.
-WHOLE_WORDS = [
-    "tower",
-    "was",
-    "bakery",
-    "gone",
-    "every",
-    "shop",
-    "since",
-    "bread",
-    "people",
-    "keeper",
-    "valley",
-    "stone",
-]
-
+WHOLE_WORDS = ("tower", "was", "bakery", "gone", "every", "shop", "since", "bread", "people", "valley", "stone")
 
 #: A tiny model of each task of a later version: what loads it, its config, and an item that is about a number.
 TASKS: dict[str, tuple[str, dict[str, Any], Callable[[int], dict[str, Any]]]] = {

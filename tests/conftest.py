@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Generator, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 from unittest import mock
 from uuid import uuid4
 
@@ -52,16 +52,12 @@ COMPILE_TIMEOUT_S = 600
 #: processes.
 SHARED = {
     "fleet": (
-        *("integration/test_bad_input.py", "integration/test_batches.py", "integration/test_big_jobs.py"),
-        *(
-            "integration/test_calibrated.py",
-            "integration/test_cores.py",
-            "integration/test_jobs.py",
-            "integration/test_main_job.py",
-        ),
-        *("integration/test_monitoring.py", "integration/test_readme.py", "integration/test_webhooks.py"),
-        *("integration/test_bench.py", "plugins/tune/test_quality_gate.py", "integration/test_planning.py"),
-        *("chaos/test_killed_workers.py", "browser/test_ask.py", "browser/test_models.py"),
+        *("integration/test_bad_input.py", "integration/test_batches.py", "integration/test_bench.py"),
+        *("integration/test_big_jobs.py", "integration/test_calibrated.py", "integration/test_cores.py"),
+        *("integration/test_jobs.py", "integration/test_main_job.py", "integration/test_monitoring.py"),
+        *("integration/test_planning.py", "integration/test_readme.py", "integration/test_webhooks.py"),
+        *("plugins/tune/test_quality_gate.py", "chaos/test_killed_workers.py"),
+        *("browser/test_ask.py", "browser/test_models.py"),
     ),
     "one_core": ("chaos/test_batches.py", "chaos/test_forged.py", "chaos/test_resumption.py"),
 }
@@ -169,6 +165,17 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
                 vars(sys).pop(kept, None)
             gc.collect()
     return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None]:
+    """With ``-n`` end a shared fleet after the last of its tests: an idle one takes CPU time from all others."""
+    yield
+    if nextitem is not None and hasattr(item.config, "workerinput"):
+        for shared, files in SHARED.items():
+            if is_in(item, files) and not is_in(nextitem, files):
+                for started in item.session._fixturemanager.getfixturedefs(shared, item) or ():
+                    started.finish(cast(Any, item)._request)
 
 
 @pytest.hookimpl(optionalhook=True)

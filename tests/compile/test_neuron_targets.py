@@ -28,14 +28,17 @@ from compile.verify import Disagreement
 from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files
 from corelane.cli.app import make_cli
+from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.neuron import remote
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, CorelaneError, RunFailed, SetupError
+from corelane.plugins.lab.results import alike
 from corelane.settings import Settings
-from tests.neuron_for_tests import STAND_IN, Machine
-from tests.tasks.tiny import save_tiny
+from tests.neuron_for_tests import STAND_IN, Machine, neuron_process
+from tests.tasks.tiny import TASKS, answer, queries_of, save_task
+from tests.tasks.tiny import compiled as compiled_tiny
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.neuron
@@ -113,12 +116,6 @@ def test_artifact_says_what_made_it_and_keeps_the_neffs(compiled: tuple[Artifact
     assert "sample answers equal to the eager model's: 100%" in printed
 
 
-def torch_warnings_ignored() -> Any:
-    from corelane.engine.backends.cpu import torchscript_warnings_silenced
-
-    return torchscript_warnings_silenced()
-
-
 def test_each_bucket_had_a_compiler_of_its_own_and_none_is_compiled_twice(
     compiled: tuple[Artifact, str], tiny_model: Path, stand_in: pytest.MonkeyPatch
 ) -> None:
@@ -191,7 +188,7 @@ def test_file_that_hangs_in_its_second_pass_is_caught(
 ) -> None:
     monkeypatch.setattr(remote, "GRACE_S", 0.0)
     children = Children(sys.executable, stand_in_environment(machine, NEURON_RT_EXEC_TIMEOUT="1"))
-    with torch_warnings_ignored():
+    with torchscript_warnings_silenced():
         torch.jit.script(Once()).save(tmp_path / "once.pt")
     batch = make_probe(model, LADDER[0], runner_of(wrap(model))).batches[0]
     with open_session(children, CHIPS["inf2"], tmp_path / "log") as session:
@@ -299,10 +296,18 @@ def test_neuron_options_are_refused_for_the_cpu(tiny_model: Path, tmp_path: Path
         build(str(tiny_model), settings=Settings(data_dir=tmp_path), neuron=NeuronOptions(**option))
 
 
-def test_embedding_model_is_compiled_and_verified_on_the_device(stand_in: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folder = save_tiny("bert", "AutoModel", tmp_path / "tiny")
-    manifest = build(
-        str(folder), settings=Settings(data_dir=tmp_path), target="inf2", buckets="2x32", dtype="fp32"
-    ).manifest
-    assert (manifest.task, manifest.verified, manifest.answers_equal) == ("feature-extraction", True, 1)
-    assert manifest.facts["pooling"] == ["mean"]
+@pytest.mark.parametrize("task", TASKS)
+def test_each_task_is_verified_on_the_device_and_answers_there_as_on_the_cpu(
+    task: str, stand_in: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = save_task(task, tmp_path / "tiny")
+    artifact = compiled_tiny(folder, tmp_path, buckets="2x32", task=task, target="inf2")
+    manifest = artifact.manifest
+    assert (manifest.task, manifest.verified, manifest.answers_equal) == (task, True, 1)
+    with neuron_process(tmp_path, Machine("inf2"), "0"):
+        found = answer(artifact, queries_of(task, 5))
+    expected = answer(compiled_tiny(folder, tmp_path, buckets="2x32", task=task), queries_of(task, 5))
+    assert {each["status"] for each in found} == {"succeeded"}
+    stand_in.setattr("corelane.plugins.lab.results.NEAR", 1e-4)
+    assert all(map(alike, found, expected))
+    assert len(set(map(str, found))) == len(found)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -180,20 +181,18 @@ def null(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     stop_fleet(found)
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_a_model_of_any_task_is_measured(task: str, null: Fleet, tmp_path: Path) -> None:
-    at = ("--url", null.url)
+@pytest.mark.parametrize(("task", "way"), [*zip(TASKS, cycle(("item", "job", "lines")))])
+def test_a_model_of_any_task_is_measured(task: str, way: str, null: Fleet, tmp_path: Path) -> None:
+    at, path = ("--url", null.url), tmp_path / "report.json"
     loaded = CliRunner().invoke(make_cli(), ["models", "load", f"{task}@0", *at])
     assert loaded.exit_code == 0, loaded.output
-    for way, items in (("item", 1), ("job", 3), ("lines", 3)):
-        path = tmp_path / f"{way}.json"
-        options = ("--way", way, "--items-per-job", "3", "--requests", "4", "--concurrency", "1", "--warmup", "0")
-        asked = ("--model", f"{task}@0", "--limit", "4", "--json", str(path))
-        done = CliRunner().invoke(make_cli(), ["bench", *at, *options, *asked, "--processes", "1"])
-        assert path.exists(), done.output
-        report = Report.model_validate_json(path.read_bytes())
-        check = report.points[0].runs[0].results
-        assert check is not None
-        assert (check.checked, check.lost, check.twice, check.differ_from_idle) == (4 * items, 0, 0, 0), done.output
-        assert (report.workload.task, report.points[0].runs[0].failed) == (task, 0)
-        assert report.workload.tokens > 0
+    options = ("--way", way, "--items-per-job", "3", "--requests", "4", "--concurrency", "1", "--warmup", "0")
+    asked = ("--model", f"{task}@0", "--limit", "4", "--json", str(path))
+    done = CliRunner().invoke(make_cli(), ["bench", *at, *options, *asked, "--processes", "1"])
+    assert path.exists(), done.output
+    report = Report.model_validate_json(path.read_bytes())
+    check, items = report.points[0].runs[0].results, 4 if way == "item" else 12
+    assert check is not None
+    assert (check.checked, check.lost, check.twice, check.differ_from_idle) == (items, 0, 0, 0), done.output
+    assert (report.workload.task, report.points[0].runs[0].failed) == (task, 0)
+    assert report.workload.tokens > 0

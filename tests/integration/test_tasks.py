@@ -25,36 +25,8 @@ from tests.conftest import copy_artifact
 from tests.integration.conftest import Fleet, end_fleet, start_fleet
 from tests.integration.test_handlers import ENVIRONMENT
 from tests.others_clients import check_cohere, check_hugging_face, check_openai
-from tests.tasks.tiny import compiled, save_tiny
+from tests.tasks.tiny import TASKS, compiled, save_task
 from tests.waiting import eventually
-
-#: A tiny model of each task: what loads it, its config, and an item that is about a number.
-MODELS: dict[str, tuple[str, dict[str, Any], Callable[[int], dict[str, Any]]]] = {
-    "text-classification": (
-        "AutoModelForSequenceClassification",
-        {"num_labels": 2, "id2label": {0: "odd", 1: "even"}},
-        lambda number: {"text": f"The number is {number}."},
-    ),
-    "zero-shot-classification": (
-        "AutoModelForSequenceClassification",
-        {"num_labels": 3, "id2label": {0: "contradiction", 1: "neutral", 2: "entailment"}},
-        lambda number: {"text": f"The number is {number}.", "labels": ["odd", "even"]},
-    ),
-    "text-ranking": (
-        "AutoModelForSequenceClassification",
-        {"num_labels": 1},
-        lambda number: {
-            "query": f"What is {number}?",
-            "texts": [f"It is {number}.", "It is a river.", "Ada."],
-        },
-    ),
-    "feature-extraction": ("AutoModel", {}, lambda number: {"text": f"The number is {number}."}),
-    "token-classification": (
-        "AutoModelForTokenClassification",
-        {"num_labels": 3, "id2label": {0: "O", 1: "B-NUM", 2: "I-NUM"}},
-        lambda number: {"text": f"The number is {number}."},
-    ),
-}
 
 #: A handler, and its items.
 HANDLER = ("shop.models:Sentiment", lambda number: {"text": f"so {('kind', 'rude', 'dull')[number % 3]} {number}"})
@@ -72,9 +44,8 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     data = tmp_path_factory.mktemp("tasks")
     copy_artifact(keep_tiny_artifact("torchscript"), data)
     with quiet_transformers(), one_thread():
-        for task, (loader, config, _) in MODELS.items():
-            folder = save_tiny("bert", loader, data / "models" / task, **config)
-            compiled(folder, data, buckets="8x64", name=task, task=task)
+        for task in TASKS:
+            compiled(save_task(task, data / "models" / task), data, buckets="8x64", name=task, task=task)
     argv = [sys.executable, "-m", "corelane", "package", HANDLER[0], "--name", "handler", "--data", str(data)]
     subprocess.run(argv, env={**os.environ, **ENVIRONMENT}, check=True, timeout=100)
     fleet = start_fleet(
@@ -82,7 +53,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         Path(data / "artifacts"),
         "--no-flower",
         CORELANE_MODEL="tiny-qa",
-        CORELANE_MODELS=",".join([*MODELS, "handler"]),
+        CORELANE_MODELS=",".join([*TASKS, "handler"]),
         CORELANE_REUSE="false",
         **ENVIRONMENT,
     )
@@ -96,7 +67,7 @@ def items_of(task: str, seed: int) -> list[dict[str, Any]]:
     numbers = list(range(round(ITEMS * (1 - REPEATED))))
     numbers += rng.choices(numbers, k=ITEMS - len(numbers))
     rng.shuffle(numbers)
-    makes: dict[str, Callable[[int], dict[str, Any]]] = {name: make for name, (_, _, make) in MODELS.items()}
+    makes: dict[str, Callable[[int], dict[str, Any]]] = {name: make for name, (_, _, make) in TASKS.items()}
     makes |= {"handler": HANDLER[1], DEFAULT_TASK: lambda number: {"question": "who", "context": f"Ada {number}"}}
     make = makes[task]
     return [{"id": f"{task}/{seed}/{place}", **make(number)} for place, number in enumerate(numbers)]
@@ -111,7 +82,7 @@ def strike(fleet: Fleet, rng: random.Random) -> None:
 
 @pytest.mark.timeout(240)
 def test_jobs_of_all_tasks_are_answered_once_and_in_order_whatever_dies(mixed: Fleet) -> None:
-    tasks = [DEFAULT_TASK, *MODELS, "handler"]
+    tasks = [DEFAULT_TASK, *TASKS, "handler"]
     jobs: dict[str, tuple[list[dict[str, Any]], Job]] = {}
     with mixed.client() as client:
 
@@ -144,7 +115,7 @@ def test_jobs_of_all_tasks_are_answered_once_and_in_order_whatever_dies(mixed: F
 @pytest.mark.timeout(240)
 def test_stock_clients_read_what_models_give(mixed: Fleet) -> None:
     check_openai(mixed.url, "feature-extraction", dimensions=8)
-    check_hugging_face(mixed.url, {task: task for task in MODELS})
+    check_hugging_face(mixed.url, {task: task for task in TASKS})
     check_cohere(mixed.url, "text-ranking")
 
 

@@ -71,11 +71,10 @@ def test_ranking_is_that_of_a_cross_encoder(kind: str, tmp_path: Path) -> None:
     folder = ranker(tmp_path, kind)
     expected = official_scores(folder, QUERY, TEXTS, raw=True)
     order = sorted(range(len(TEXTS)), key=lambda at: -expected[at])
-    for dtype, near in (("fp32", 1e-4), ("bf16", 0.1)):
-        [result] = answer(compiled(folder, tmp_path / dtype, dtype), [asked(QUERY, TEXTS)])
-        for place, at in zip(result["ranking"], order, strict=True):
-            assert place["index"] == at or abs(expected[place["index"]] - expected[at]) < near
-            assert place["score"] == pytest.approx(sigmoid(expected[place["index"]]), abs=near)
+    [result] = answer(compiled(folder, tmp_path), [asked(QUERY, TEXTS)])
+    for place, at in zip(result["ranking"], order, strict=True):
+        assert place["index"] == at or abs(expected[place["index"]] - expected[at]) < 1e-4
+        assert place["score"] == pytest.approx(sigmoid(expected[place["index"]]), abs=1e-4)
 
 
 def test_trained_network_ranks_the_texts_about_its_query_first(tmp_path: Path) -> None:
@@ -209,20 +208,6 @@ def test_model_that_cannot_rank_is_refused_with_the_reason(config: Any, reason: 
     folder = save_tiny("bert", LOADER, tmp_path / "bert", **config)
     with pytest.raises(ModelRefused, match=reason):
         compiled(folder, tmp_path / "data", task="text-ranking")
-
-
-def test_order_and_count_are_kept_over_many_items(bert: Artifact) -> None:
-    random.seed(5)
-    texts = [f"The tower of {number} is {random.randint(1, 99)} metres tall." for number in range(1600)]
-    items = [texts[at] if at < 1600 else texts[random.randrange(1600)] for at in range(2000)]
-    random.shuffle(items)
-    results = answer(bert, [asked(QUERY, [text, "1889"], function="none") for text in items])
-    scores: dict[str, float] = {}
-    for text, result in zip(items, results, strict=True):
-        assert sorted(place["index"] for place in result["ranking"]) == [0, 1]
-        found = next(place["score"] for place in result["ranking"] if place["index"] == 0)
-        assert scores.setdefault(text, found) == pytest.approx(found, abs=1e-4)
-    assert len(set(scores.values())) > 100
 
 
 def test_sigmoid_that_saturates_changes_no_order() -> None:

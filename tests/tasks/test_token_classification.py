@@ -2,7 +2,6 @@
 
 import warnings
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,25 +27,20 @@ TEXTS = (
 STRATEGIES = ("none", "simple", "first", "average", "max")
 
 
-def official(folder: Path, text: str, strategy: str) -> list[dict[str, Any]]:
-    import transformers
-
-    pipeline = transformers.pipeline("token-classification", str(folder), aggregation_strategy=strategy)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found: list[dict[str, Any]] = pipeline(text)
-    return found
-
-
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_entities_are_those_of_the_pipeline(kind: str, tmp_path: Path) -> None:
+    import transformers
+
     folder = save_tiny(kind, LOADER, tmp_path / kind, num_labels=len(LABELS), id2label=LABELS)
     artifact = compiled(folder, tmp_path / "data")
     asked = [(text, strategy) for text in TEXTS for strategy in STRATEGIES]
     results = answer(artifact, [Query(None, text, EntityOptions(aggregation=how)) for text, how in asked])
+    pipeline = transformers.pipeline("token-classification", str(folder))
     seen = 0
     for (text, strategy), result in zip(asked, results, strict=True):
-        expected = official(folder, text, strategy)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            expected = pipeline(text, aggregation_strategy=strategy)
         assert [(each["label"], each["start"], each["end"]) for each in result["entities"]] == [
             (each.get("entity_group", each.get("entity")), each["start"], each["end"]) for each in expected
         ], (text, strategy)

@@ -1,6 +1,6 @@
 """Tiny random networks with the head of any task, of several families, as a user's model is saved."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from corelane.engine.runner import Runner
 from corelane.engine.task import Query
 from corelane.engine.text.tokenize import tokenize
 from corelane.settings import Settings
+from corelane.tasks.registry import task_named
 from tests.families.networks import make_config, tokenizer_of
 from tests.families.rows import ROWS
 from tests.families.tokenizers import make_tokenizer
@@ -18,22 +19,33 @@ from tests.families.tokenizers import make_tokenizer
 #: Families that differ in how they put rows together, count positions, or share layers.
 FAMILIES = ("bert", "roberta", "distilbert", "electra", "albert")
 
-
 #: Words of one token each, for the tokenizer of BERT: texts of them read alike whole and cut.
-WHOLE_WORDS = (
-    "tower",
-    "was",
-    "bakery",
-    "gone",
-    "every",
-    "shop",
-    "since",
-    "bread",
-    "people",
-    "keeper",
-    "valley",
-    "stone",
-)
+WHOLE_WORDS = ("tower", "was", "bakery", "gone", "every", "shop", "since", "bread", "people", "valley", "stone")
+
+#: A tiny model of each task of a later version: what loads it, its config, and an item that is about a number.
+TASKS: dict[str, tuple[str, dict[str, Any], Callable[[int], dict[str, Any]]]] = {
+    "text-classification": (
+        "AutoModelForSequenceClassification",
+        {"num_labels": 2, "id2label": {0: "odd", 1: "even"}},
+        lambda number: {"text": f"The number is {number}."},
+    ),
+    "zero-shot-classification": (
+        "AutoModelForSequenceClassification",
+        {"num_labels": 3, "id2label": {0: "contradiction", 1: "neutral", 2: "entailment"}},
+        lambda number: {"text": f"The number is {number}.", "labels": ["odd", "even"]},
+    ),
+    "text-ranking": (
+        "AutoModelForSequenceClassification",
+        {"num_labels": 1},
+        lambda number: {"query": f"What is {number}?", "texts": [f"It is {number}.", "It is a river.", "Ada."]},
+    ),
+    "feature-extraction": ("AutoModel", {}, lambda number: {"text": f"The number is {number}."}),
+    "token-classification": (
+        "AutoModelForTokenClassification",
+        {"num_labels": 3, "id2label": {0: "O", 1: "B-NUM", 2: "I-NUM"}},
+        lambda number: {"text": f"The number is {number}."},
+    ),
+}
 
 
 def save_tiny(kind: str, loader: str, folder: Path, larger: float | None = None, **config: Any) -> Path:
@@ -60,14 +72,27 @@ def save_tiny(kind: str, loader: str, folder: Path, larger: float | None = None,
     return folder
 
 
+def save_task(task: str, folder: Path, kind: str = "bert", larger: float | None = None) -> Path:
+    """Save a tiny model of a family with the head of a task."""
+    loader, config, _ = TASKS[task]
+    return save_tiny(kind, loader, folder, larger, **config)
+
+
+def queries_of(task: str, count: int, **options: Any) -> list[Query]:
+    """Return items about the first numbers, as a worker has them."""
+    form, make = task_named(task), TASKS[task][2]
+    parts = [form.parts(form.item(**make(number))) for number in range(count)]
+    return [Query(beside, text or "", form.options(**options)) for beside, text, _ in parts]
+
+
 def compiled(folder: Path, data: Path, dtype: str = "fp32", buckets: str = "2x96", **options: Any) -> Artifact:
     """Compile a model into a data folder."""
     return build(str(folder), settings=Settings(data_dir=data), buckets=buckets, dtype=dtype, **options)
 
 
 def answer(artifact: Artifact, queries: Sequence[Query]) -> list[dict[str, Any]]:
-    """Return the results of items, by a runner as a worker has it."""
-    runner = Runner.open(open_backend("cpu"), artifact)
+    """Return the results of items, by a runner as a worker of the artifact's target has it."""
+    runner = Runner.open(open_backend(artifact.manifest.target), artifact)
     runner.warm_up()
     return runner.results_of(queries)
 

@@ -91,6 +91,9 @@ def test_vectors_are_those_of_sentence_transformers(kind: str, tmp_path: Path) -
     results = answer(compiled(folder, tmp_path / "fp32"), TEXTS)
     assert vectors(results) == pytest.approx(expected, abs=1e-4)
     assert [each["tokens"] for each in results] == [len(model.tokenizer(text)["input_ids"]) for text in TEXTS]
+    bf16 = vectors(answer(compiled(folder, tmp_path / "bf16", "bf16"), TEXTS))
+    cosines = (bf16 * expected).sum(1) / np.linalg.norm(bf16, axis=1) / np.linalg.norm(expected, axis=1)
+    assert cosines.min() > 0.999
 
 
 #: The older form, of two poolings.

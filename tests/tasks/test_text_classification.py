@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from corelane.artifacts.manifest import Artifact
 from corelane.engine.task import Query
 from corelane.tasks.text_classification.wire import ClassificationOptions
 from tests.families.texts import MULTI_SCRIPT
@@ -32,8 +31,9 @@ def test_labels_are_those_of_the_pipeline(kind: str, tmp_path: Path) -> None:
     official = pipeline(folder)
     queries = [Query(None, text, ClassificationOptions()) for text in TEXTS]
     queries += [Query("A second text.", text, ClassificationOptions()) for text in TEXTS[:2]]
-    asked = [{"text": query.text} | ({"text_pair": query.beside} if query.beside else {}) for query in queries]
-    assert_equal(compiled(folder, tmp_path), queries, [official(each) for each in asked])
+    pairs = [{"text_pair": query.beside} if query.beside else {} for query in queries]
+    expected = [official({"text": query.text, **pair}) for query, pair in zip(queries, pairs, strict=True)]
+    assert_equal(folder, tmp_path, queries, expected)
 
 
 def test_trained_network_tells_topics_as_the_pipeline_does(tmp_path: Path) -> None:
@@ -42,16 +42,14 @@ def test_trained_network_tells_topics_as_the_pipeline_does(tmp_path: Path) -> No
     queries = [Query(None, sentence(topic, chosen), ClassificationOptions()) for topic in TOPICS for _ in range(3)]
     expected = pipeline(folder)([query.text for query in queries])
     assert [each[0]["label"] for each in expected] == [topic for topic in TOPICS for _ in range(3)]
-    assert_equal(compiled(folder, tmp_path / "fp32"), queries, expected)
-    assert_equal(compiled(folder, tmp_path / "bf16", "bf16"), queries, expected, near=0.1)
+    assert_equal(folder, tmp_path, queries, expected)
 
 
-def assert_equal(
-    artifact: Artifact, queries: list[Query], expected: list[list[dict[str, Any]]], near: float = 1e-4
-) -> None:
-    """Compare the results of a model with those of the pipeline."""
-    for result, those in zip(answer(artifact, queries), expected, strict=True):
-        assert result["labels"][0]["label"] == those[0]["label"]
-        assert [each["label"] for each in result["labels"]] == [each["label"] for each in those] or near > 1e-4
-        scores = {each["label"]: each["score"] for each in those}
-        assert {each["label"]: each["score"] for each in result["labels"]} == pytest.approx(scores, abs=near)
+def assert_equal(folder: Path, data: Path, queries: list[Query], expected: list[list[dict[str, Any]]]) -> None:
+    """Compile a model and compare its results with those of the pipeline; in bf16, labels that all but tie may turn."""
+    for dtype, near in (("fp32", 1e-4), ("bf16", 0.1)):
+        for result, those in zip(answer(compiled(folder, data / dtype, dtype), queries), expected, strict=True):
+            scores = {each["label"]: each["score"] for each in those}
+            assert scores[result["labels"][0]["label"]] > those[0]["score"] - near
+            assert [each["label"] for each in result["labels"]] == list(scores) or dtype == "bf16"
+            assert {each["label"]: each["score"] for each in result["labels"]} == pytest.approx(scores, abs=near)

@@ -71,10 +71,11 @@ def test_ranking_is_that_of_a_cross_encoder(kind: str, tmp_path: Path) -> None:
     folder = ranker(tmp_path, kind)
     expected = official_scores(folder, QUERY, TEXTS, raw=True)
     order = sorted(range(len(TEXTS)), key=lambda at: -expected[at])
-    [result] = answer(compiled(folder, tmp_path), [asked(QUERY, TEXTS)])
-    for place, at in zip(result["ranking"], order, strict=True):
-        assert place["index"] == at or abs(expected[place["index"]] - expected[at]) < 1e-4
-        assert place["score"] == pytest.approx(sigmoid(expected[place["index"]]), abs=1e-4)
+    for dtype, near in (("fp32", 1e-4), ("bf16", 0.1)):
+        [result] = answer(compiled(folder, tmp_path / dtype, dtype), [asked(QUERY, TEXTS)])
+        for place, at in zip(result["ranking"], order, strict=True):
+            assert expected[place["index"]] == pytest.approx(expected[at], abs=near)
+            assert place["score"] == pytest.approx(sigmoid(expected[place["index"]]), abs=near)
 
 
 def test_trained_network_ranks_the_texts_about_its_query_first(tmp_path: Path) -> None:

@@ -294,7 +294,7 @@ def require_few_items(settings: Settings, items: int) -> None:
 def check_texts(settings: Settings, texts: Mapping[str, str]) -> None:
     """Raise TooLarge for a shared text that is too long, naming it and the setting."""
     for text_id, text in texts.items():
-        check_text(settings, f"the shared text {text_id!r}", text)
+        check_text(settings, "", f"the shared text {text_id!r}", text)
 
 
 def make_promise(admission: Admission, owner: str, rank: int, size: Size) -> PromiseRecord:

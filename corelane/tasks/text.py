@@ -23,21 +23,22 @@ class Offsets(BaseModel):
     bytes: tuple[int, int] | None = Field(None, exclude_if=is_none, description="Bytes of the text in UTF-8.")
 
 
-def check_text(settings: Settings, place: str, text: str) -> None:
-    """Raise TooLarge for a text that is too long; ``place`` begins the sentence."""
+def check_text(settings: Settings, place: str, name: str, text: str) -> None:
+    """Raise TooLarge for a text that is too long; ``place`` and ``name`` begin the sentence."""
     most, setting = settings.text_chars
-    _check(place, text, most, f"cut it into several, or have the operator raise {setting}")
+    if len(text) > most:
+        raise _too_long(place + name, most, f"cut it into several, or have the operator raise {setting}")
 
 
-def check_beside(settings: Settings, place: str, text: str) -> None:
+def check_beside(settings: Settings, place: str, name: str, text: str) -> None:
     """Raise TooLarge for what stands beside a text, such as a query, if it is too long."""
     most, setting = settings.beside_chars
-    _check(place, text, most, f"shorten it, or have the operator raise {setting}")
-
-
-def _check(place: str, text: str, most: int, remedy: str) -> None:
     if len(text) > most:
-        raise TooLarge(f"{place} is longer than {most:,} characters: {remedy}")
+        raise _too_long(place + name, most, f"shorten it, or have the operator raise {setting}")
+
+
+def _too_long(place: str, most: int, remedy: str) -> TooLarge:
+    return TooLarge(f"{place} is longer than {most:,} characters: {remedy}")
 
 
 class TextItem(Item):
@@ -78,4 +79,4 @@ class TextTask(Task):
 
     def check(self, settings: Settings, place: str, item: Any) -> None:
         """Raise TooLarge for a text that is too long."""
-        check_text(settings, place + "the text", item.text)
+        check_text(settings, place, "the text", item.text)

@@ -58,4 +58,4 @@ class HandlerTask(Task):
 
     def check(self, settings: Settings, place: str, item: HandlerItem) -> None:
         """Raise TooLarge for an item whose JSON is too long."""
-        check_text(settings, place + "the item", self.parts(item)[1] or "")
+        check_text(settings, place, "the item", self.parts(item)[1] or "")

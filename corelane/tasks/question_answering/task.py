@@ -64,9 +64,9 @@ class QuestionAnswering(Task):
 
     def check(self, settings: Settings, place: str, item: Question) -> None:
         """Raise TooLarge for a question or a passage that is too long."""
-        check_beside(settings, place + "the question", item.question)
+        check_beside(settings, place, "the question", item.question)
         if item.context is not None:
-            check_text(settings, place + "the context", item.context)
+            check_text(settings, place, "the context", item.context)
 
     def depends_on_version(self, options: AnswerOptions) -> bool:
         """Return whether a precision is asked for, which only calibrated versions have."""

@@ -48,7 +48,7 @@ class TextClassification(TextTask):
         """Raise TooLarge for a text that is too long."""
         super().check(settings, place, item)
         if item.text_pair is not None:
-            check_text(settings, place + "the second text", item.text_pair)
+            check_text(settings, place, "the second text", item.text_pair)
 
     def line(self, result: Mapping[str, Any]) -> str:
         """Return the first labels and their scores."""

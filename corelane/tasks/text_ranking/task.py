@@ -52,9 +52,9 @@ class TextRanking(TextTask):
 
     def check(self, settings: Settings, place: str, item: Ranked) -> None:
         """Raise TooLarge for a query or a text that is too long."""
-        check_beside(settings, place + "the query", item.query)
+        check_beside(settings, place, "the query", item.query)
         for number, text in enumerate(item.texts):
-            check_text(settings, f"{place}text {number}", text)
+            check_text(settings, place, f"text {number}", text)
 
     def line(self, result: Mapping[str, Any]) -> str:
         """Return the places with their scores, best first; a text is named by its position if it is not returned."""

@@ -140,10 +140,10 @@ CHARS_PER_TOKEN = 4
 #: Characters to a token in the text between punctuation marks. Each mark is a token.
 WORD_CHARS_PER_TOKEN = 5
 
-#: The length of the shortest bucket of the default ladder.
+#: The least that an item costs, however short: a row of 64 tokens. The estimate does not depend on a model.
 LEAST_TOKENS = 64
 
-#: The length of the longest bucket of the default ladder. The estimate does not depend on a model.
+#: The length of the longest bucket of the default ladder.
 WINDOW_TOKENS = 384
 
 #: The special tokens in ``[CLS] beside [SEP] text [SEP]``.
@@ -182,7 +182,7 @@ def overlap(room: float, stride: int) -> int:
 
 
 def estimate(beside_tokens: float, text_tokens: float, stride: int) -> int:
-    """Estimate the tokens of an item's windows; the result is at least the length of the shortest bucket."""
+    """Estimate the tokens of an item's windows; the result is at least ``LEAST_TOKENS``."""
     beside = min(SPECIAL_TOKENS + beside_tokens, WINDOW_TOKENS * (1 - MIN_TEXT_SHARE))
     room = WINDOW_TOKENS - beside
     windows = count_windows(text_tokens, room, stride)

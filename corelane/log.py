@@ -39,6 +39,30 @@ QUOTED_INPUT = re.compile(r"input_value=.*(?=, input_type=)")
 _BOUND: ContextVar[Mapping[str, str] | None] = ContextVar("bound", default=None)
 
 
+#: The kinds of plugins' errors that this process has logged.
+_failed: set[tuple[str, ...]] = set()
+
+
+class PassedOver:
+    """Passes over errors of a plugin's hook, so that they stop nothing of core's. Logs each kind of error once."""
+
+    __slots__ = ("_hook", "_plugin")
+
+    def __init__(self, plugin: str, hook: str) -> None:
+        self._plugin, self._hook = plugin, hook
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> bool:
+        if kind is None or not issubclass(kind, Exception):
+            return False
+        if (failed := (self._plugin, self._hook, kind.__name__)) not in _failed:
+            _failed.add(failed)
+            get_logger(__name__).error("plugin_failed", plugin=self._plugin, hook=self._hook, exc_info=error)
+        return True
+
+
 def bind_lines(**ids: str) -> None:
     """Add these ids to every line that follows here, in place of earlier ones."""
     _BOUND.set(ids)

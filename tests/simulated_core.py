@@ -1,7 +1,7 @@
 """A worker's core in this process, whose runners are given and not loaded: for tests of the drain and of parts."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from corelane.artifacts.manifest import model_name
@@ -9,6 +9,7 @@ from corelane.domain.dispatch import Core
 from corelane.engine.runner import Runner
 from corelane.plugin import installed
 from corelane.settings import Settings
+from workers.core.observer import ObserverFactory
 from workers.core.process import CoreProcess
 from workers.models.runners import Loader
 
@@ -32,10 +33,17 @@ class GivenRunners(Loader):
 class SimulatedCore(CoreProcess):
     """A worker's core whose runners are given, not loaded."""
 
-    def __init__(self, settings: Settings, core: Core, bell: str, runners: Mapping[str, Runner]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        core: Core,
+        bell: str,
+        runners: Mapping[str, Runner],
+        observers: Sequence[ObserverFactory] = (),
+    ) -> None:
         first, *others = runners
         settings = settings.model_copy(update={"model": first, "models": tuple(others)})
-        observers = [plugin.observers for plugin in installed()]
+        observers = [*observers, *(plugin.observers for plugin in installed())]
         super().__init__(settings, core, bell, loader=GivenRunners(runners), observers=observers)
 
     def begin_life(self) -> None:

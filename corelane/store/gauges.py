@@ -14,6 +14,7 @@ from corelane.domain.backlog import backlog_seconds
 from corelane.domain.forecast import Speed
 from corelane.domain.jobs import Priority
 from corelane.domain.pauses import PauseKind
+from corelane.log import PassedOver
 from corelane.metrics import definitions as m
 from corelane.metrics.exposition import MetricSample
 from corelane.metrics.series import Series, parse
@@ -125,7 +126,8 @@ async def read_all(link: CommonLink) -> tuple[Series, list[MetricSample]]:
     waits = await read_waits(link)
     samples += [MetricSample(m.WAITING_S, waits.get(name, 0.0), (name,)) for name in CARRIERS]
     for plugin in installed():
-        samples += await plugin.gauges(link)
+        with PassedOver(plugin.name, "gauges"):
+            samples += await plugin.gauges(link)
     samples += [*await _read_processes(link), *await _read_redis(link), MetricSample(m.STORE_UP, 1)]
     return series, samples
 

@@ -15,6 +15,7 @@ from corelane.domain.health_issues import (
     overdue_issues,
     redis_issues,
 )
+from corelane.log import PassedOver
 from corelane.plugin import installed
 from corelane.store import keys
 from corelane.store.deliveries.log import DeliveryLog
@@ -88,13 +89,17 @@ async def read_issues(link: CommonLink, cores: Sequence[Mapping[str, Any]]) -> l
     ages = {loop: max(0, now_ms - int(at)) / 1000 for loop, at in rounds.items()}
     _, _, dead, _ = await DeliveryLog(link).counts()
     resting = await DeliveryLog(link).resting(SHOWN_HOSTS)
+    of_plugins: list[HealthIssue] = []
+    for plugin in installed():
+        with PassedOver(plugin.name, "health_issues"):
+            of_plugins += await plugin.health_issues(link)
     return [
         *core_issues([_signs(core, now_ms) for core in cores]),
         *await read_part_issues(link),
         *keeper_issues(ages, max((float(core.get("lived_s", math.inf)) for core in cores), default=math.inf)),
         *overdue_issues(only_overdue(await read_waits(link)), CARRIERS),
         *delivery_issues(dead, [(host, (at_ms - now_ms) / 1000) for host, at_ms in resting]),
-        *[issue for plugin in installed() for issue in await plugin.health_issues(link)],
+        *of_plugins,
         *of_redis,
         *(HealthIssue(pause.subject, pause.words) for pause in (await read_pauses(link)).all),
     ]

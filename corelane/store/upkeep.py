@@ -9,7 +9,7 @@ import redis.exceptions
 
 from corelane.domain.dispatch import Ref, return_refs, slice_ids
 from corelane.errors import WorkerLost
-from corelane.log import get_logger
+from corelane.log import PassedOver, get_logger
 from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.settings.faults import reach
@@ -53,7 +53,10 @@ class Upkeep:
         self._settings = settings
         self._bell = bell
         self._link = Link(settings.redis_url)
-        self._of_plugins = {name: each for plugin in installed() for name, each in plugin.prune(settings).items()}
+        #: What plugins' own hooks of ``prune`` take. If a plugin cannot say it, nothing is pruned.
+        self._of_plugins: dict[str, object] | None = None
+        with PassedOver("plugins", "prune"):
+            self._of_plugins = {name: each for plugin in installed() for name, each in plugin.prune(settings).items()}
 
     def return_lapsed(self) -> int:
         """Return lapsed leases to the lanes; return the number of slices in them."""
@@ -78,7 +81,7 @@ class Upkeep:
     def forget(self) -> int:
         """Forget jobs that need not be kept any longer, and return how many. Every PRUNE_S, prune as well."""
         forgotten = int(self._link.run("forget", gone_ttl_s=self._settings.gone_ttl_s, most=FORGOTTEN_PER_SWEEP))
-        if self._link("SET", keys.PRUNED, 1, "NX", "EX", PRUNE_S) is not None:
+        if self._of_plugins is not None and self._link("SET", keys.PRUNED, 1, "NX", "EX", PRUNE_S) is not None:
             self.prune()
         return forgotten
 
@@ -90,7 +93,7 @@ class Upkeep:
             dead_ms=self._settings.webhook_dead_ttl_s * 1000,
             idle_ms=IDLE_S * 1000,
             most=PRUNED_AT_ONCE,
-            **self._of_plugins,
+            **(self._of_plugins or {}),
         )
         return int(dropped)
 

@@ -3,9 +3,11 @@
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial, partialmethod
 
 import pytest
 import redis
+from structlog.testing import capture_logs
 
 from corelane.domain.dispatch import Core
 from corelane.engine.buckets import Bucket
@@ -18,7 +20,7 @@ from tests.corelane.store_bench import VERSION, Bench, LoneCore, announce, claim
 from tests.simulated_core import SimulatedCore
 from tests.waiting import eventually
 from workers.core.drain import DrainLoop, DrainReport, drain
-from workers.core.observer import CoreBatch
+from workers.core.observer import CoreBatch, CoreObserver
 from workers.models.desired import DesiredModel
 from workers.models.life import ModelEvent
 
@@ -159,3 +161,38 @@ def test_version_that_was_loaded_again_is_claimed_once_nothing_is_in_progress(
     claim = claimed(other)
     loop._in_flight.add(claim, other.fetch(claim))
     assert loop._request(Room(1), linger=True, wait=False).versions == []
+
+
+def test_observers_that_raise_are_passed_over_and_logged_once_for_each_kind(
+    bench: Bench,
+) -> None:
+    called: list[str] = []
+
+    def fail(hook: str, *_: object) -> None:
+        called.append(hook)
+        raise ValueError(hook)
+
+    hooks = [name for name in vars(CoreObserver) if not name.startswith("_")]
+    faulty = type("Faulty", (CoreObserver,), {hook: partialmethod(partial(fail, hook)) for hook in hooks})
+
+    def broken(_: object) -> list[CoreObserver]:
+        raise ValueError("no observers")
+
+    settings = bench.settings.model_copy(update={"linger_s": 0.0, "batch_wait_s": 0.001})
+    runners = {VERSION: NullRunner(VERSION)}
+    with capture_logs() as lines:
+        core = SimulatedCore(settings, Core("test", 0), bench.bell, runners, [lambda _: [faulty()], broken])
+        core.begin_life()
+        announce(settings, "test/0", VERSION, ["default"])
+        jobs = [bench.submit(1), bench.submit(40)]
+        drain(core, lambda: False)
+        assert {str(bench.get(job).status) for job in jobs} == {"succeeded"}
+        loop = DrainLoop(core, lambda: False)
+        bench.submit(1)
+        loop._exchange(Room(100), linger=False)
+        loop._hand_over()
+        core.close()
+        core.dispatch.close()
+    said = sorted(line["hook"] for line in lines if line["event"] == "plugin_failed")
+    assert said == sorted([*hooks, "observers"])
+    assert set(called) == set(hooks)

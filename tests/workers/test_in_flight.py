@@ -21,7 +21,7 @@ from corelane.tasks.question_answering.options import AnswerOptions
 from tests.fakes import FixedBackend
 from workers.core.in_flight import InFlight
 from workers.core.measures import CoreMetrics, CostBook
-from workers.core.observer import Claimed, CoreBatch, Trip
+from workers.core.observer import Claimed, CoreBatch, Observers, Trip
 
 
 @pytest.fixture
@@ -57,11 +57,9 @@ def finish(in_flight: InFlight, batch: CoreBatch) -> int:
 def commit(in_flight: InFlight, reply: Exchange) -> None:
     """Commit all that is done, as the drain does."""
     request = ExchangeRequest(commits=in_flight.done, jobs=in_flight.pending.jobs)
-    for observer in in_flight._observers:
-        observer.contributes(request)
+    in_flight._observers.contributes(request)
     trip = Trip(request, reply, time.perf_counter(), 0.0)
-    for observer in in_flight._observers:
-        observer.committed(trip)
+    in_flight._observers.committed(trip)
     in_flight.settle(trip)
 
 
@@ -292,15 +290,14 @@ def claim_and_hold(in_flight: InFlight, lease: str, version: str, contexts: list
     """Take a claim in as the drain does; return its jobs."""
     claim, stretches = make_claim(lease, version, contexts)
     commit(in_flight, Exchange({}, set(), claim, 1_800_000_000_000_000))
-    for observer in in_flight._observers:
-        observer.claimed(Claimed(claim.jobs, stretches, in_flight._clock()))
+    in_flight._observers.claimed(Claimed(claim.jobs, stretches, in_flight._clock()))
     in_flight.add(claim, stretches)
     return claim.jobs
 
 
 def test_batch_counts_for_the_jobs_in_it_and_the_others_wait(runner: Runner) -> None:
     times = TimeBook()
-    in_flight = InFlight({runner.version: runner}, [times])
+    in_flight = InFlight({runner.version: runner}, Observers([times]))
     [short, document] = claim_and_hold(in_flight, "a", runner.version, [["ada"], ["the river was red " * 500]])
     run_batch(in_flight)
     held, waited, *parts, core, windows, tokens = times.report([short])[short]
@@ -331,7 +328,7 @@ class Shared(FixedBackend):
 def test_job_pays_for_its_own_cpu_time_and_for_all_time_of_a_device(cpu_s: float, on_cpu: bool, core_s: float) -> None:
     """Neighbours take the CPU meanwhile, a device needs none, and more threads than one count once."""
     clocks = {"clock": 100.0, "cpu": 5.0}
-    in_flight = InFlight({}, (), lambda: clocks["clock"], lambda: clocks["cpu"])
+    in_flight = InFlight({}, None, lambda: clocks["clock"], lambda: clocks["cpu"])
     began = in_flight._mark()
     clocks["clock"] += 3
     clocks["cpu"] += cpu_s
@@ -341,7 +338,9 @@ def test_job_pays_for_its_own_cpu_time_and_for_all_time_of_a_device(cpu_s: float
 def test_bill_and_what_items_cost_are_the_cpu_time_of_work_not_that_of_neighbours(tiny_artifact: Artifact) -> None:
     backend, costs = Shared(), CostBook()
     runner, times = Runner.open(backend, tiny_artifact), TimeBook(clock=lambda: backend.passed_s)
-    in_flight = InFlight({runner.version: runner}, [times, costs], lambda: backend.passed_s, lambda: backend.cpu_s)
+    in_flight = InFlight(
+        {runner.version: runner}, Observers([times, costs]), lambda: backend.passed_s, lambda: backend.cpu_s
+    )
     [job] = claim_and_hold(in_flight, "a", runner.version, [["ada"]])
     run_out(in_flight)
     spent = times.report([job])[job]
@@ -351,7 +350,7 @@ def test_bill_and_what_items_cost_are_the_cpu_time_of_work_not_that_of_neighbour
 
 def test_batches_are_recorded_by_version_and_shape(runner: Runner) -> None:
     recorder = Recorder()
-    in_flight = InFlight({runner.version: runner}, [CoreMetrics(recorder)])
+    in_flight = InFlight({runner.version: runner}, Observers([CoreMetrics(recorder)]))
     in_flight.add(*make_claim("a", runner.version, [["ada"], ["the river was red " * 50]]))
     run_out(in_flight)
     delta = recorder.take()
@@ -372,7 +371,7 @@ def test_batches_are_recorded_by_version_and_shape(runner: Runner) -> None:
 
 def test_answered_items_leave_what_they_cost_and_those_tried_before_do_not(runner: Runner) -> None:
     book = CostBook()
-    in_flight = InFlight({runner.version: runner}, [book])
+    in_flight = InFlight({runner.version: runner}, Observers([book]))
     claim, stretches = make_claim("a", runner.version, [["ada wrote", "the river was red"], ["paris"], ["berlin"]])
     again = replace(stretches[2], ref=replace(stretches[2].ref, attempt=2))
     in_flight.add(claim, [*stretches[:2], again])

@@ -4,11 +4,22 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from corelane.broker.app import make_celery
 from corelane.errors import StoreUnavailable
 from corelane.log import Outage, get_logger
 from corelane.metrics.liveness import LivenessFile, read_liveness
+from corelane.plugin import installed
+from corelane.settings import Settings
+from corelane.store.gauges import read_all
+from corelane.store.health_issues import find_issues
+from corelane.store.link.blocking import Link
+from corelane.store.upkeep import Upkeep
+from tests.corelane.store_bench import VERSION, announce
 from tests.waiting import eventually
 from workers.loops.loop import STUCK_CHECKS, STUCK_STATUS, Guard, Loop
+from workers.loops.roles import loops_by_queue
 
 OUTAGE = Outage(get_logger(__name__), "store")
 
@@ -65,3 +76,17 @@ def test_guard_gives_signs_of_life_and_says_when_every_loop_has_gone_round(tmp_p
     guard.start()
     guard.stop()
     eventually(lambda: read_liveness(tmp_path) == [])
+
+
+def test_plugin_whose_hooks_raise_stops_neither_the_keeper_nor_what_reads_the_whole_service(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, bell: str
+) -> None:
+    announce(settings, "test/0", VERSION, ["default"])
+    for hook in ("loops", "prune", "tracer", "gauges", "health_issues"):
+        monkeypatch.setattr(installed()[0], hook, lambda *_: 1 / 0)
+    for make, _ in loops_by_queue(make_celery(settings), settings).values():
+        assert {"watch", "metrics"} < {loop.name for loop in make()}
+    assert Upkeep(settings, bell).forget() == 0
+    link = Link(settings.redis_url)
+    assert link.read(read_all)[1]
+    link.read(find_issues)

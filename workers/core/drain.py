@@ -135,8 +135,7 @@ class DrainLoop:
 
     def _pause(self, seconds: float) -> None:
         time.sleep(seconds)
-        for observer in self._observers:
-            observer.waited(seconds)
+        self._observers.waited(seconds)
 
     def _lose_store(self, error: Unavailable) -> None:
         self._core.is_cut_off = True
@@ -223,22 +222,19 @@ class DrainLoop:
         """
         core, in_flight = self._core, self._in_flight
         request = self._request(room, linger=linger, wait=wait)
-        for observer in self._observers:
-            observer.contributes(request)
+        self._observers.contributes(request)
         began = time.perf_counter()
         reply = core.dispatch.exchange(request)
         ended = time.perf_counter()
         trip = Trip(request, reply, ended, ended - began)
-        for observer in self._observers:
-            observer.committed(trip)
+        self._observers.committed(trip)
         self._settle(trip)
         claim, part, slices = reply.claim, reply.part, []
         if claim is not None:
             slices = core.dispatch.fetch(claim)
         if claim is not None or part is not None:
             claimed = Claimed(trip.claimed, slices, trip.at, time.perf_counter() - ended)
-            for observer in self._observers:
-                observer.claimed(claimed)
+            self._observers.claimed(claimed)
         if claim is not None:
             in_flight.add(claim, slices)
         elif part is not None:
@@ -294,6 +290,5 @@ class DrainLoop:
         self._exchange(None, linger=True)
         for lease, refs in self._in_flight.take_unfinished().items():
             request = HandBack(refs)
-            for observer in self._observers:
-                observer.hands_back(request)
+            self._observers.hands_back(request)
             self._core.dispatch.hand_back(lease, refs, self._core.bell, request.lost)

@@ -30,12 +30,12 @@ class InFlight:
     def __init__(
         self,
         runners: Mapping[str, Runner],
-        observers: Sequence[CoreObserver] = (),
+        observers: CoreObserver | None = None,
         clock: Callable[[], float] = time.perf_counter,
         cpu_clock: Callable[[], float] = time.process_time,
     ) -> None:
         self._runners = runners
-        self._observers = observers
+        self._observers = observers or CoreObserver()
         self._clock, self._cpu_clock = clock, cpu_clock
         for runner in runners.values():
             runner.reset()
@@ -142,8 +142,7 @@ class InFlight:
         self._turn += 1
         runner = self._runners[versions[self._turn % len(versions)]]
         batch = CoreBatch(runner, *began)
-        for observer in self._observers:
-            observer.batch_started(batch)
+        self._observers.batch_started(batch)
         running = batch.running = runner.start()
         self._note_charges(runner)
         batch.readers = {self.pending[key].ref.job: 1 for key, _ in running.read_for if key in self.pending}
@@ -179,8 +178,7 @@ class InFlight:
         batch.seconds, batch.core_s = self._passed((batch.began, batch.cpu_began), on_cpu=not batch.runner.overlaps)
         batch.compute_s = max(0.0, ran - batch.began - running.read_s)
         batch.merge_s = batch.began + batch.seconds - ran
-        for observer in self._observers:
-            observer.batch_finished(batch)
+        self._observers.batch_finished(batch)
 
     def settle(self, trip: Trip) -> int:
         """Remove what a trip committed, and stop jobs that are final; return how many slices were refused.
@@ -230,8 +228,7 @@ class InFlight:
         answered = (outcome.ref.job for outcomes in self.done.values() for outcome in outcomes)
         found = (each.part.ref.job for each in self.fragments.found)
         if jobs := dropped.keys() - {*answered, *found, *self.pending.jobs}:
-            for observer in self._observers:
-                observer.dropped(jobs)
+            self._observers.dropped(jobs)
 
     def _note_charges(self, runner: Runner) -> None:
         """Replace the estimates of items by their cost, once they are tokenized."""
@@ -241,8 +238,7 @@ class InFlight:
 
     def _note_tokenized(self, version: str, tokens: Mapping[str, int], began: Mark) -> None:
         tokenized = TokenizedSlices(version, tokens, *self._passed(began, on_cpu=True))
-        for observer in self._observers:
-            observer.tokenized(tokenized)
+        self._observers.tokenized(tokenized)
 
     def _mark(self) -> Mark:
         return self._clock(), self._cpu_clock()

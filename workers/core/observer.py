@@ -2,14 +2,16 @@
 
 Metrics, speeds, accounts, traces and logs are observers. The loop (``drain``) and the work in progress (``in_flight``)
 know none of them by name: a core's process is given a list of factories. Hooks are called for each claim, batch and
-trip, never for each item, on the drain's thread. An observer that raises ends the drain.
+trip, never for each item, on the drain's thread. An observer that raises is logged and passed over.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from corelane.domain.dispatch import Ref
 from corelane.engine.runner import Runner, RunningBatch
+from corelane.log import PassedOver
 from corelane.metrics.recorder import Recorder
 from corelane.settings import Settings
 from corelane.store.dispatch import ClaimedSlice, Dispatch, Exchange, ExchangeRequest, SliceResults
@@ -159,3 +161,20 @@ class CoreObserver:
 
 #: Makes the observers of one core's process.
 ObserverFactory = Callable[[ObservedCore], Iterable[CoreObserver]]
+
+
+class Observers(CoreObserver):
+    """Calls the hooks of several observers. One that raises is logged, once for each kind of error, and passed over."""
+
+    def __init__(self, observers: Sequence[CoreObserver]) -> None:
+        for hook, base in [each for each in vars(CoreObserver).items() if not each[0].startswith("_")]:
+            # Only those that do something are called.
+            own = [each for each in observers if getattr(type(each), hook, base) is not base]
+            hooks = [(getattr(each, hook), PassedOver(type(each).__qualname__, hook)) for each in own]
+            setattr(self, hook, partial(_call, hooks))
+
+
+def _call(hooks: Sequence[tuple[Callable[..., None], PassedOver]], *about: object) -> None:
+    for hook, guard in hooks:
+        with guard:
+            hook(*about)

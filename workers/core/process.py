@@ -26,7 +26,7 @@ from corelane.domain.prices import NOTHING, core_price
 from corelane.engine.runner import Runner
 from corelane.engine.task import RunnerLimits
 from corelane.errors import CoreBusy, CoreLost, RuntimeLost, Unavailable
-from corelane.log import Outage, get_logger
+from corelane.log import Outage, PassedOver, get_logger
 from corelane.metrics.liveness import LivenessFile
 from corelane.settings import Settings
 from corelane.settings.rules import SettingsError
@@ -41,7 +41,7 @@ from workers.core.duplicate_host import DuplicateHostWatch
 from workers.core.faults import FaultHistory, FaultRecord, after_begin, after_end, after_fault, after_start
 from workers.core.heartbeat import Vitals
 from workers.core.measures import CoreMetrics, CostBook, JobLog
-from workers.core.observer import Heartbeat, ObservedCore, ObserverFactory
+from workers.core.observer import CoreObserver, Heartbeat, ObservedCore, ObserverFactory, Observers
 from workers.models.life import ModelState
 from workers.models.runners import Loader
 from workers.models.serving import CoreModels
@@ -87,14 +87,13 @@ class CoreProcess:
         self.leases: list[str] = []
         self.vitals = Vitals(core)
         observed = ObservedCore(settings, str(core), price, self.dispatch, self.recorder)
+        made: list[CoreObserver] = []
+        for make in observers:
+            with PassedOver(repr(make), "observers"):
+                made += make(observed)
+        job_log = JobLog(self.dispatch, is_verbose=settings.log_level == "debug")
         #: The observers of the core's work: the drain tells them of it, the heartbeat asks them.
-        self.observers = (
-            *(observer for make in observers for observer in make(observed)),
-            self.vitals,
-            CoreMetrics(self.recorder),
-            CostBook(),
-            JobLog(self.dispatch, is_verbose=settings.log_level == "debug"),
-        )
+        self.observers = Observers([*made, self.vitals, CoreMetrics(self.recorder), CostBook(), job_log])
         self._cpu_kind = host_kind(settings.cpu_kind) if settings.target == "cpu" else ""
         self._device = open_device(settings.target, lambda: loader.device_bytes(), settings.cpus_per_core)
         self.retired = False
@@ -245,8 +244,7 @@ class CoreProcess:
         except Unavailable as unavailable:
             log.warning("left_without_good_bye", detail=unavailable.detail)
         finally:
-            for observer in self.observers:
-                observer.close()
+            self.observers.close()
             os._exit(FAULT_STATUS)
 
     def retire(self) -> None:
@@ -272,8 +270,7 @@ class CoreProcess:
             log.warning("left_without_good_bye", detail=error.detail)
         self.models.close()
         self._device.close()
-        for observer in self.observers:
-            observer.close()
+        self.observers.close()
 
     def _beat_on(self) -> None:
         while not self._closing.wait(self.settings.heartbeat_s):
@@ -316,8 +313,7 @@ class CoreProcess:
                 # A heartbeat would bring a core back that has just left.
                 return BeatReply("")
             heartbeat = Heartbeat(self._fields())
-            for observer in self.observers:
-                observer.beats(heartbeat)
+            self.observers.beats(heartbeat)
             return self._announcer.beat(
                 heartbeat.fields,
                 versions,

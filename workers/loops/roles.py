@@ -10,7 +10,7 @@ from celery import Celery
 from corelane.broker.app import bell_envelope
 from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE
 from corelane.errors import Unavailable
-from corelane.log import Outage, get_logger
+from corelane.log import Outage, PassedOver, get_logger
 from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.tracing import Tracer, open_tracer
@@ -59,7 +59,11 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
 
 def of_plugins(queue: str, tools: LoopTools) -> list[Loop]:
     """Return the loops that plugins add for a queue."""
-    return [loop for plugin in installed() for loop in plugin.loops(queue, tools)]
+    loops: list[Loop] = []
+    for plugin in installed():
+        with PassedOver(plugin.name, "loops"):
+            loops += plugin.loops(queue, tools)
+    return loops
 
 
 def sweeping(celery: Celery, settings: Settings, bell: str, outage: Outage, tracer: Tracer | None = None) -> Loop:

@@ -84,6 +84,20 @@ def test_handler_answers_beside_question_answering(shop: Fleet) -> None:
     assert answered["results"][0]["answer"]["text"] == "Ada"
 
 
+def test_outputs_that_look_like_results_reach_only_their_own_jobs(shop: Fleet) -> None:
+    version = serve(shop, "Listing", "listing")
+    texts = [{"text": "the same"}, {"text": "the same as well"}]
+    sent = [shop.api.post("/v1/jobs", json={"model": version, "items": texts}) for _ in range(40)]
+    jobs = [accepted.raise_for_status().json()["id"] for accepted in sent]
+    rows = [{"index": 0, "id": "a"}, {"index": 1, "id": "b"}]
+    for job in jobs:
+        finished(shop, job)
+        found = shop.api.get(f"/v1/jobs/{job}/results")
+        assert found.status_code == 200, found.text
+        results = found.json()["data"]
+        assert [(result["index"], result["output"]) for result in results] == [(0, rows), (1, rows)]
+
+
 def test_item_of_another_form_is_refused_with_the_form_and_an_example(shop: Fleet) -> None:
     serve(shop, "Translator", "translator")
     for body, place in (

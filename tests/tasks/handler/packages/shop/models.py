@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, RootModel
 
 from corelane import Handler
 from corelane.errors import InvalidInput
@@ -52,6 +52,25 @@ class Slow(Sentiment):
     def judge(self, text: str) -> dict[str, Any]:
         time.sleep(0.01)
         return super().judge(text)
+
+
+class Row(BaseModel):
+    index: int
+    id: str
+
+
+class Rows(RootModel[list[Row]]):
+    pass
+
+
+class Listing(Slow):
+    """Gives objects with the fields that results have themselves."""
+
+    Output = Rows  # type: ignore[assignment]
+
+    def judge(self, text: str) -> Any:
+        super().judge(text)
+        return [{"index": 0, "id": "a"}, {"index": 1, "id": "b"}]
 
 
 class Careful(Sentiment):

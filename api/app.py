@@ -17,7 +17,6 @@ from api.middleware.edge import InnerLayer, OuterLayer
 from api.middleware.fast_path import FastPath, fast_routes
 from api.request_facts import REQUEST_ID
 from api.routes import (
-    cache,
     deliveries,
     dialects,
     events,
@@ -71,7 +70,6 @@ ROUTES = (
         deliveries,
         webhook_secrets,
         fleet_routes,
-        cache,
         rollout,
         pauses,
         health,

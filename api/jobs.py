@@ -4,7 +4,7 @@ One subscription per process wakes the requests that wait for a job that has jus
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cache
@@ -29,7 +29,6 @@ from corelane.submitting.items import TolerantJobs
 from corelane.submitting.ndjson import submit_file
 from corelane.submitting.submitter import Submitted, Submitter
 from corelane.tasks.registry import task_named
-from corelane.tasks.reuse import refuses_reuse
 from corelane.tracing import Tracer
 
 log = get_logger(__name__)
@@ -293,11 +292,6 @@ def required(record: JobRecord | None, job_id: str) -> JobRecord:
 def no_such_job(job_id: str) -> NotFound:
     """Return the error for an id that is unknown, or no longer known."""
     return NotFound(f"there is no job {job_id}; it never existed, or it was deleted")
-
-
-def may_reuse(headers: Mapping[str, str]) -> bool:
-    """Return whether a request lets its results be taken from equal items, and be kept for them."""
-    return not refuses_reuse(headers.get("cache-control"))
 
 
 def headers_of(submitted: Submitted, wait: CallerWait) -> dict[str, str]:

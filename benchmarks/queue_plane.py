@@ -44,7 +44,7 @@ MOST_BYTES = 8_000_000
 
 LONE_ITEMS, PLAIN_ITEMS = 300, 1_500
 
-#: Stands for a number of its own in each request: equal questions would be computed once.
+#: Stands for a number of its own in each request: no two are alike.
 NUMBER, NUMBERS = b"########", itertools.count(10_000_000)
 
 

@@ -262,12 +262,8 @@ def raw(redis_url: str) -> Iterator[redis.Redis]:
 
 @pytest.fixture(scope="session")
 def read_once(redis_url: str) -> Settings:
-    """Read the settings of all tests, as that takes 10 ms: leases that no busy machine outlasts, claims of several
-    slices, and no reuse, as most tests ask the same again and mean it.
-    """
-    return Settings(
-        redis_url=redis_url, core_host="test", lease_s=60, bell_grace_s=0.2, claim_tokens=16_384, reuse=False
-    )
+    """Read the settings of all tests, as that takes 10 ms: long leases for busy machines, claims of several slices."""
+    return Settings(redis_url=redis_url, core_host="test", lease_s=60, bell_grace_s=0.2, claim_tokens=16_384)
 
 
 @pytest.fixture

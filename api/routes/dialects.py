@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi import APIRouter, Body, Query, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 
 from api.deps import StateDep, SubmitCaller, WaitDep
 from api.errors import documented
-from api.jobs import CallerWait, as_shown, headers_of, may_reuse
+from api.jobs import CallerWait, as_shown, headers_of
 from api.middleware.edge import JsonRoute
 from api.middleware.fast_path import FastHandler, FastRequest
 from api.request_facts import REQUEST_FACTS
@@ -52,14 +52,13 @@ def routes_of(dialect: Dialect) -> tuple[Callable[..., Awaitable[Response]], Fas
     """Return the endpoint of a dialect, and its handler on the fast path."""
 
     async def serve(
-        http: Request,
         body: Annotated[dialect.body, Body(openapi_examples={"example": {"value": dict(dialect.example)}})],  # type: ignore[name-defined]
         state: StateDep,
         wait: WaitDep,
         caller: SubmitCaller,
         named: ModelInAddress = None,
     ) -> Response:
-        return await respond(dialect, state, body, caller.owner, wait, may_reuse(http.headers), named)
+        return await respond(dialect, state, body, caller.owner, wait, named)
 
     async def serve_fast(asked: FastRequest) -> Response | None:
         wait = wait_of(asked)
@@ -69,14 +68,14 @@ def routes_of(dialect: Dialect) -> tuple[Callable[..., Awaitable[Response]], Fas
             body = dialect.body.model_validate(orjson.loads(asked.body))
         except ValueError:
             return None
-        return await respond(dialect, asked.state, body, asked.caller.owner, wait, may_reuse(asked.headers))
+        return await respond(dialect, asked.state, body, asked.caller.owner, wait)
 
     serve.__name__, serve.__doc__ = type(dialect).__name__, dialect.__doc__
     return serve, serve_fast
 
 
 async def respond(
-    dialect: Dialect, state: AppState, body: Any, owner: str, wait: CallerWait, reuse: bool, named: str | None = None
+    dialect: Dialect, state: AppState, body: Any, owner: str, wait: CallerWait, named: str | None = None
 ) -> Response:
     """Submit the items of a request and reply with their results, or with 202 and the job if it takes longer."""
     try:
@@ -89,7 +88,6 @@ async def respond(
         model=model or await state.jobs.submitter.tasks.default_of(asked.options.task),
         options=asked.options,
         priority=asked.priority,
-        reuse=asked.reuse and reuse,
     )
     done = await ask(state, owner, head, asked.items, wait)
     if isinstance(done, Response):

@@ -23,7 +23,7 @@ from api.deps import (
     preferred_wait,
 )
 from api.errors import WrongForm, documented
-from api.jobs import CallerWait, headers_of, may_reuse, no_such_job
+from api.jobs import CallerWait, headers_of, no_such_job
 from api.middleware.edge import JsonRoute
 from api.middleware.fast_path import FastRequest
 from api.middleware.json_bodies import JsonRequest
@@ -113,7 +113,7 @@ async def submit_fast(asked: FastRequest) -> Response | None:
         if task is None:
             return None
         body = forms(task).request.model_validate(given)
-        return await take_job(asked.state, body, asked.body, asked.caller, wait, key=key, reuse=may_reuse(headers))
+        return await take_job(asked.state, body, asked.body, asked.caller, wait, key=key)
     except (ValueError, WrongTask):
         return None
 
@@ -139,12 +139,12 @@ async def take_body(
 
     If the model was moved to a version of another task, the body is read again by the form of that task.
     """
-    tasks, model, reuse = state.jobs.submitter.tasks, model_in(given), may_reuse(request.headers)
+    tasks, model = state.jobs.submitter.tasks, model_in(given)
     for is_last in (False, True):
         task = await tasks.of_model(model)
         try:
             body = await state.large_bodies.read(caller.owner, sent, partial(read_form, given, task))
-            return await take_job(state, body, sent, caller, wait, key=key, name=name, reuse=reuse, request=request)
+            return await take_job(state, body, sent, caller, wait, key=key, name=name, request=request)
         except (WrongForm, WrongTask):
             if is_last or await tasks.of_model(model, again=True) is task:
                 raise
@@ -176,13 +176,12 @@ async def take_job(
     *,
     key: str | None = None,
     name: str | None = None,
-    reuse: bool = True,
     request: Request | None = None,
 ) -> Response:
     """Take in a job, once if it has a key or a name, and respond with it; or with its forecast.
 
-    ``sent`` is the body as received. Without ``reuse`` no other job's result is used, whatever the body says. The
-    ``request`` drops its body, so that no large body stays in memory while a caller waits.
+    ``sent`` is the body as received. The ``request`` drops its body, so that no large body stays in memory while
+    a caller waits.
     """
     settings = state.settings
     job_id, once = new_job_id(cell=settings.cell), None
@@ -193,7 +192,7 @@ async def take_job(
     elif key is not None:
         once = by_key(caller.owner, key, fingerprint("jobs", sent), settings.idempotency_ttl_s)
     submission = Submission(
-        body if reuse else body.model_copy(update={"reuse": False}),
+        body,
         caller.owner,
         () if body.unchecked else body.items or (),
         id=job_id,

@@ -26,8 +26,7 @@ def _posting(path: str, body_of: Callable[[Question], Any], text_of: Callable[[A
             connection = Connection(urls[0])
 
             def ask(asked: Question) -> str:
-                # A service that keeps answers must not take the second asking of a question from there.
-                found = connection.call("POST", path, orjson.dumps(body_of(asked)), Cache_Control="no-store")
+                found = connection.call("POST", path, orjson.dumps(body_of(asked)))
                 return text_of(found) or ""
 
             return ask

@@ -1,10 +1,10 @@
-"""Commands of operators: bulk retry and cancel, pauses, and the cache of results."""
+"""Commands of operators: bulk retry and cancel, and pauses."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from corelane.cli.commands import CommandGroup, Made
+from corelane.cli.commands import Made
 from corelane.cli.output import print_line, print_list, print_sentence, short_time
 from corelane.cli.service import JsonOption, ServiceClient
 from corelane.domain.bulk import BulkAction, BulkResult
@@ -83,20 +83,3 @@ def list_paused(client: ServiceClient, as_json: JsonOption = False) -> None:
         return found.kind.value, found.name, found.by, short_time(found.since)
 
     print_list(client.pauses(), ("kind", "name", "by", "since"), row, whole=("kind", "name"), as_json=as_json)
-
-
-cache = CommandGroup(help="Results that are kept for equal items.", no_args_is_help=True)
-
-
-@cache.callback()
-def _group() -> None:
-    """Keep `clear` a subcommand, though it is the only one."""
-
-
-@cache.command()
-def clear(
-    client: ServiceClient,
-    owner: Annotated[str | None, typer.Option(help="Another owner's, or `*` for all (scope admin).")] = None,
-) -> None:
-    """Forget your kept results; jobs and their results stay."""
-    client.clear_cache(owner)

@@ -2,7 +2,7 @@
 
 import typer
 
-from corelane.cli.admin import cache, list_paused, pause, resume
+from corelane.cli.admin import list_paused, pause, resume
 from corelane.cli.backup import backup, restore
 from corelane.cli.commands import CommandGroup
 from corelane.cli.compile import compile_model, verify
@@ -43,7 +43,7 @@ def make_cli() -> typer.Typer:
     cli.command("redis-acl")(redis_acl)
     for command in (package, verify, doctor, cores, pause, resume, backup, restore):
         cli.command()(command)
-    groups = {"jobs": jobs, "models": models, "webhooks": webhooks, "keys": keys, "cache": cache}
+    groups = {"jobs": jobs, "models": models, "webhooks": webhooks, "keys": keys}
     groups |= {"webhook-secret": webhook_secret}
     for name, group in groups.items():
         cli.add_typer(group, name=name)

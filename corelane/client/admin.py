@@ -70,11 +70,6 @@ def usage(
     return Call("GET", "/v1/usage", of(UsageReport), params=params)
 
 
-def clear_cache(owner: str | None = None) -> Call[None]:
-    """Drop the results kept for equal items: your own, or another ``owner``'s, or all with `*`."""
-    return Call("DELETE", "/v1/cache", read_nothing, params={"owner": owner} if owner else {})
-
-
 def webhook_secrets(owner: str | None = None) -> Call[list[dict[str, Any]]]:
     """List the secrets that sign your webhooks, newest first, without values; or another ``owner``'s (scope admin)."""
     return Call("GET", "/v1/webhook-secrets", read_list, params=_of_owner(owner))

@@ -76,7 +76,6 @@ class JobParts(TypedDict, total=False):
     labels: Sequence[str] | None
     keep_s: int | None
     invalid_items: Literal["refuse", "fail"] | None
-    reuse: bool
     webhook: Webhook | Mapping[str, Any] | None
     input_url: str | None
     output_url: str | None

@@ -186,7 +186,6 @@ class ClientMethods(BaseClient[Http]):
     scaling = call(endpoints.scaling)
     history = call(endpoints.history)
     usage = call(admin.usage)
-    clear_cache = call(admin.clear_cache)
     webhook_secrets = call(admin.webhook_secrets)
     create_webhook_secret = call(admin.create_webhook_secret)
     rotate_webhook_secret = call(admin.rotate_webhook_secret)

@@ -20,7 +20,6 @@ class AuditAction(StrEnum):
     BATCH_CANCEL = "batch.cancel"
     JOBS_CANCEL = "jobs.cancel"
     JOBS_RETRY = "jobs.retry"
-    CACHE_CLEAR = "cache.clear"
     MODEL_LOAD = "model.load"
     MODEL_RELOAD = "model.reload"
     MODEL_UNLOAD = "model.unload"

@@ -5,7 +5,6 @@ The wire format is stable from version 1 on: fields may be added, but none is re
 
 from collections.abc import Mapping
 from enum import StrEnum
-from operator import not_
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import (
@@ -169,11 +168,6 @@ class JobHead(Wire):
         "default, as long as the service keeps jobs.",
     )
     webhook: Webhook | None = Field(None, description="Where to post the job's final status.")
-    reuse: bool = Field(
-        True,
-        strict=True,
-        description="Whether the result of an equal item of yours may be taken, and this one's be given to others.",
-    )
     invalid_items: Literal["refuse", "fail"] | None = Field(
         None,
         description="What becomes of a job with an item that is not valid: `refuse` refuses the job and names the "
@@ -206,9 +200,6 @@ class ItemError(BaseModel):
 #: The fields of every result that stand behind those of its task.
 WINDOWS = Field(0, ge=0, description="Windows of the text that the model read.")
 ERROR = Field(None, description="Why the item failed.")
-REUSED = Field(
-    False, exclude_if=not_, description="Only if true: this is the result of an equal item, nothing was computed."
-)
 
 
 class Result(BaseModel):
@@ -231,7 +222,6 @@ class Result(BaseModel):
     if TYPE_CHECKING:
         windows: int
         error: ItemError | None
-        reused: bool
 
         def __getattr__(self, name: str) -> Any: ...
 

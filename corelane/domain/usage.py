@@ -45,12 +45,6 @@ class Usage(BaseModel):
     tokens: int | None = Field(None, description="Tokens of those windows, padding left out.")
     core_s: float = Field(description="Core seconds: its share, by tokens, of batches that it shared.")
     cost: Cost | None = Field(None, description="Null where some work had no price, or another currency.")
-    reused: int = Field(
-        0,
-        exclude_if=lambda value: not value,
-        description="Only of a job and if not 0: items that took the result of an equal one, which costs nothing; they "
-        "are not among `items`.",
-    )
 
 
 class TokenDetails(BaseModel):

@@ -120,13 +120,6 @@ WASTED_TOKENS = _counter(
     "reason",
     known=("core_lost", "handed_back", "canceled", "expired", "over"),
 )
-REUSE = _counter(
-    "reuse",
-    COUNTED,
-    "Items that took the result of an equal one, by where it was: joined (at work), hit (kept)",
-    "outcome",
-    known=("joined", "hit"),
-)
 PROMISES = _counter(
     "promises",
     COUNTED,
@@ -200,7 +193,6 @@ RETRY_AFTER_ERROR = _histogram(
 WAITING_TOKENS = _gauge("waiting_tokens", "Estimated tokens in the lanes", "version")
 PAUSED_TOKENS = _gauge("paused_tokens", "Estimated tokens in lanes and files that a pause holds up", "version")
 PAUSED_S = _gauge("paused_seconds", "How long the longest pause of a core, model or owner lasts; 0 without any", "kind")
-CACHE_BYTES = _gauge("cache_bytes", "Memory that results kept for equal items count as")
 CLAIMED_TOKENS = _gauge("claimed_tokens", "Estimated tokens a core is at work on", "core")
 OLDEST_WAIT_S = _gauge("oldest_wait_seconds", "Age of the oldest job with work in the lanes", "version", "priority")
 BACKLOG_S = _gauge(

@@ -1,4 +1,4 @@
-"""Settings of cores, Redis, scaling, texts, reuse and chaos, joined with the other groups and those of plugins."""
+"""Settings of cores, Redis, scaling, texts and chaos, joined with the other groups and those of plugins."""
 
 import os
 from collections.abc import Mapping
@@ -148,18 +148,6 @@ class GroupedFields(
         "takes to load.",
     )
 
-    # Whether equal items share a result, and for how long results are kept for that
-    reuse: bool = Field(
-        True, description="Whether an item takes the result of an equal one of its owner that is at work, or kept."
-    )
-    cache_bytes: int = Field(
-        0,
-        ge=0,
-        description="Memory of Redis in which results are kept for equal items that come later, in bytes; none "
-        "are if 0, or without `reuse`.",
-    )
-    cache_ttl_s: int = Field(3600, ge=1, description="Time for which a result is kept there, in seconds.")
-
     # How long texts may be, and how much of them a core keeps
     max_question_chars: int = Field(10_000, ge=1, description="Longest question or query taken, in characters.")
     max_context_chars: int = Field(2_000_000, ge=1, description="Longest text taken, in characters.")
@@ -198,11 +186,6 @@ class GroupedFields(
     def kept_texts(self) -> tuple[int, int]:
         """Return the most tokens of texts, and the most bytes of stored ones, that a core keeps."""
         return self.context_cache_tokens, self.context_text_bytes
-
-    @property
-    def cache(self) -> tuple[int, int] | None:
-        """Return the bytes and seconds of the cache; None if it is off."""
-        return (self.cache_bytes, self.cache_ttl_s) if self.cache_bytes else None
 
 
 def user_cache(environment: Mapping[str, str]) -> Path | None:

@@ -156,7 +156,6 @@ class Dispatch:
     def __init__(self, settings: Settings, core: str, price: str = NOTHING) -> None:
         """``price`` is the price of the core, in stored form."""
         self._settings = settings
-        self._cache = settings.cache
         self._core = core
         self._price = price
         self._link = Link(settings.redis_url)
@@ -212,7 +211,6 @@ class Dispatch:
             helps=request.parts.helps,
             ttl=self._settings.results_ttl_s,
             versions=request.versions,
-            cache=self._cache,
         )
 
     def hand_back(self, lease: str, refs: Sequence[tuple[Ref, str]], bell: str, lost: Sequence[int] = ()) -> None:
@@ -282,8 +280,8 @@ class Dispatch:
             if (sums := spent.pop(outcome.ref.job, None)) is not None:
                 its_spent[outcome.ref.job] = sums
         results = [orjson.dumps(outcome.results) for outcome in outcomes]
-        ttl, cache = self._settings.results_ttl_s, self._cache
-        ask = {"lease": lease, "core": self._core, "ttl": ttl, "spent": its_spent, "sent_us": sent_us, "cache": cache}
+        ttl = self._settings.results_ttl_s
+        ask = {"lease": lease, "core": self._core, "ttl": ttl, "spent": its_spent, "sent_us": sent_us}
         if shared := [outcome.ref.key for outcome in outcomes if outcome.is_shared]:
             ask["shared"] = shared
         return call("commit", *results, stretches=stretches, price=self._price, lost=lost, **ask)

@@ -121,7 +121,6 @@ async def read_all(link: CommonLink) -> tuple[Series, list[MetricSample]]:
         MetricSample(m.DELIVERIES_DEAD, dead),
         MetricSample(m.CIRCUITS_OPEN, circuits),
     ]
-    samples.append(MetricSample(m.CACHE_BYTES, int(await link("GET", keys.CACHE_BYTES) or 0)))
     samples += [MetricSample(m.PAUSED_S, seconds, (kind,)) for kind, seconds in await _longest_pauses(link)]
     waits = await read_waits(link)
     samples += [MetricSample(m.WAITING_S, waits.get(name, 0.0), (name,)) for name in CARRIERS]

@@ -100,15 +100,6 @@ offer = RedisKey("cl:offer:%s", "hash")  # LEASE|JOB:FIRST → its parts: see lu
 HELPERS = RedisKey("cl:helpers", "zset")  # core that reads parts → time until which it surely does
 rate = RedisKey("cl:rate:%s", "hash")  # second → owner → tokens answered in it; 60 s
 
-# Reuse. A digest identifies an item with its owner, version and options, see corelane.domain.reuse.
-COMPUTING = RedisKey("cl:computing", "hash")  # digest → JOB:FIRST LEASE P of the claimed item; ` +`: others follow
-followers = RedisKey("cl:followers:%s", "list")  # digest → refs of items that wait for its result
-FOLLOWED = RedisKey("cl:followed", "zset")  # digest with followers → time its claim was looked at
-cache = RedisKey("cl:cache:%s", "hash")  # owner → digest → its result without index and id; 5 s, or cache_ttl_s
-CACHED = RedisKey("cl:cached", "zset")  # DIGEST OWNER of each cached result → time it was kept
-CACHE_BYTES = RedisKey("cl:cache_bytes", "string")  # bytes that the cached results count as
-CACHE_SINCE = RedisKey("cl:cache_since", "string", stays=True)  # a time: older results are not used
-
 # Usage. Each text has items, windows, tokens and core microseconds, the last by price: see the plugin accounting.
 usage = RedisKey("cl:usage:%s", "hash", stays=True)  # day since 1970 → OWNER|VERSION|PRICE → sums; usage_days
 USAGE_DAYS = RedisKey("cl:usage_days", "zset", stays=True)  # day with usage → day

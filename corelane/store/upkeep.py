@@ -74,9 +74,7 @@ class Upkeep:
     def tend(self) -> list[str]:
         """End jobs whose time is over; return the names of cores that must be rung."""
         grace_ms, ttl = int(self._settings.bell_grace_s * 1000), self._settings.results_ttl_s
-        return [
-            core.decode() for core in self._link.run("tend", grace_ms=grace_ms, ttl=ttl, cache=self._settings.cache)
-        ]
+        return [core.decode() for core in self._link.run("tend", grace_ms=grace_ms, ttl=ttl)]
 
     def forget(self) -> int:
         """Forget jobs that need not be kept any longer, and return how many. Every PRUNE_S, prune as well."""

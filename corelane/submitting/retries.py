@@ -82,7 +82,6 @@ def head_of(record: JobRecord, model: str, texts: Mapping[int, str], most_keep_s
         labels=record.labels,
         keep_s=None if record.keep_s is None else min(record.keep_s, most_keep_s),
         webhook=webhook_of(record),
-        reuse=not record.no_reuse,
         invalid_items=record.invalid_items,
     )
 

@@ -30,7 +30,6 @@ class Asked:
     items: Sequence[Item]
     options: TaskOptions
     priority: Priority = Priority.NORMAL
-    reuse: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -175,14 +175,6 @@ DIAGNOSTICS = Board(
                 Panel("Jobs ended", [rate("corelane_jobs_ended_total", "status")], "ops", stacked=True),
                 Panel("Problems", [rate("corelane_problems_total", "code")], "ops", stacked=True),
                 Panel("Promises", [rate("corelane_promises_total", "outcome")], "ops", stacked=True),
-                Panel(
-                    "Equal questions",
-                    [rate("corelane_reuse_total", "outcome")],
-                    "ops",
-                    stacked=True,
-                    help="Items that took the answer of an equal one, at work or kept.",
-                ),
-                Panel("Kept answers", [("corelane_cache_bytes", "bytes")], "bytes", help="For equal questions later."),
             ],
         ),
         Row(

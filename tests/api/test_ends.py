@@ -33,7 +33,6 @@ TIMED = (
     "cl:expiring",
     "cl:circuits",
     "cl:contexts_due",
-    "cl:cached",
 )
 
 #: Of Celery and kombu.

@@ -161,7 +161,7 @@ def test_owner_who_has_but_a_secret_keeps_its_place(service: Service) -> None:
     """Where keys are not checked owners are bounded, and so what is kept of them: whoever has something has a place."""
     raw = service.bench.raw
     for who in ("ann", "bob"):
-        assert service.http.delete("/v1/cache", headers={"X-API-Key": who}).status_code == 204
+        assert service.http.delete(f"{HOME}/service", headers={"X-API-Key": who}).status_code == 404
     assert service.http.post(HOME, json={}, headers={"X-API-Key": "ann"}).status_code == 201
     raw.zadd(keys.OWNERS, dict.fromkeys(raw.zrange(keys.OWNERS, 0, -1), 1))
     service.bench.upkeep.prune()

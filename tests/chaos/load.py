@@ -90,9 +90,7 @@ class Submitted:
         return f"{self.token}/{index}"
 
     def context(self, index: int) -> str:
-        """Return the passage of an item; a few for all where they are shared, and in jobs of equal questions."""
-        if self.form == "equal":
-            return f"The number of every parcel is {index % SHARED}."
+        """Return the passage of an item; a few for all where they are shared."""
         number = index % SHARED if self.form == "shared" else index
         return f"The number of parcel {self.token} is {number}."
 
@@ -125,7 +123,7 @@ def draw(rng: random.Random, token: str, most_items: int, tasks: Sequence[str] =
     """Make a job of one of the tasks: mostly plain, some to be canceled, some that expire; half of them small."""
     total = rng.randint(1, 20) if rng.random() < 0.5 else rng.randint(1, most_items)
     fate = rng.choices(["plain", "canceled", "expiring"], [8, 1, 1])[0]
-    form = rng.choices(["json", "shared", "lines", "equal"], [4, 1, 1, 2])[0]
+    form = rng.choices(["json", "shared", "lines"], [6, 1, 1])[0]
     head = {"expires_in_s": round(rng.uniform(0.2, 5), 2)} if fate == "expiring" else {}
     job = make(token, total, fate, form, priority=rng.choice(["normal", "normal", "high"]), **head)
     job.task = rng.choice(tasks)

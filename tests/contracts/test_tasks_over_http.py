@@ -26,8 +26,7 @@ def task(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def told(settings: Settings, raw: redis.Redis, bell: str, task: str) -> Iterator[Service]:
-    changes = {"console": False, "reuse": True}
-    for service in run_service(settings.model_copy(update=changes), raw, bell):
+    for service in run_service(settings.model_copy(update={"console": False}), raw, bell):
         announce(service.bench.settings, "a/0", VERSION, [], SUMMARY | {"name": "tiny"})
         with telling(service.bench, [task], task):
             yield service
@@ -58,7 +57,7 @@ def test_job_has_a_result_of_its_task_for_each_item_in_order(told: Service, task
     assert [(each["index"], each["id"]) for each in job["results"]] == [(n, f"i{n}") for n in range(5)]
     assert all(TASKS[task].result.mark in each for each in job["results"])
     assert job["results"] == told.http.get(f"/v1/jobs/{job['id']}/results").json()["data"]
-    assert job["usage"]["items"] + job["usage"].get("reused", 0) == 5
+    assert job["usage"]["items"] == 5
 
 
 def test_example_of_a_body_in_the_document_is_answered(told: Service, task: str) -> None:
@@ -69,17 +68,6 @@ def test_example_of_a_body_in_the_document_is_answered(told: Service, task: str)
         found = ask(told, **body)
         assert found["object"] == ("job.forecast" if body.get("dry_run") else "job")
         assert body.get("dry_run") or found["status"] == "succeeded"
-
-
-def test_equal_items_are_computed_once(told: Service, task: str) -> None:
-    first = ask(told, items=items(task))
-    assert [bool(each.get("reused")) for each in first["results"]] == [False, True, False]
-    alone = ask(told, items=items(task), reuse=False)
-    assert [bool(each.get("reused")) for each in alone["results"]] == [False] * 3
-    fields = {name for name in first["results"][0] if name != "reused"}
-    assert [{name: each[name] for name in fields} for each in first["results"]] == [
-        {name: each[name] for name in fields} for each in alone["results"]
-    ]
 
 
 def test_lines_are_one_job_of_the_task(told: Service, task: str) -> None:

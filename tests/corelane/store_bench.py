@@ -105,7 +105,6 @@ class Bench:
         file: ItemFile | None = None,
         refuse_if_late: bool = False,
         version: str = VERSION,
-        reuse: bool = False,
     ) -> str:
         job = job or new_job_id()
         head = QuestionHead(
@@ -116,7 +115,6 @@ class Bench:
             expires_in_s=expires_in_s,
             refuse_if_late=refuse_if_late,
             contexts=contexts,
-            reuse=reuse,
         )
         items = items or [Question(id=f"i{n}", question="who", context="ada") for n in range(count)]
 

@@ -168,7 +168,7 @@ def test_keeper_rings_no_core_for_what_is_paused(bench: Bench) -> None:
     bench.submit(1, owner=ANN)
 
     def silent() -> list[Any]:
-        ask = {"grace_ms": 0, "ttl": 60, "cache": bench.settings.cache}
+        ask = {"grace_ms": 0, "ttl": 60}
         bench.raw.hset("cl:claimed", "a/0", 1)
         return bench.with_link(lambda link: link.run("tend", **ask))
 

@@ -131,9 +131,7 @@ def test_two_versions_share_an_alias_and_one_leaves(shop: Fleet) -> None:
     first, second = serve(shop, "Sentiment", "sentiment"), serve(shop, "SecondSentiment", "sentiment")
     assert first.partition("@")[0] == second.partition("@")[0] != first
     shop.api.put("/v1/aliases/mood", json={"weights": {first: 1, second: 1}}).raise_for_status()
-    scores = {
-        ask(shop, "mood", [{"text": f"kind {n}"}], reuse=False)["results"][0]["output"]["score"] for n in range(24)
-    }
+    scores = {ask(shop, "mood", [{"text": f"kind {n}"}])["results"][0]["output"]["score"] for n in range(24)}
     assert scores == {1.0, 0.5}
     shop.api.put("/v1/aliases/mood", json={"version": second}).raise_for_status()
     said = run(shop, "models", "unload", first)

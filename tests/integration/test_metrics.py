@@ -30,7 +30,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
 #: A batch takes its time and holds little, so that work is in flight when a worker is killed, which is missed soon.
 SETTINGS = {
-    "REUSE": "false",  # each question is an item of its own
     "TARGET": "null",
     "MODEL": "null",
     "NULL_BATCH_S": "0.05",

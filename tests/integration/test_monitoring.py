@@ -33,8 +33,6 @@ STILL = {
     "corelane_webhook_circuits_open": "tests/monitoring/test_still.py",
     "corelane_leases_lapsed_total": "tests/integration/test_metrics.py",
     "corelane_wasted_tokens_total": "tests/integration/test_metrics.py",
-    "corelane_reuse_total": "tests/corelane/test_reuse.py",
-    "corelane_cache_bytes": "tests/corelane/test_reuse.py",
     "corelane_redis_replicas": "tests/failover/test_gate.py",
     "corelane_redis_replica_lag_bytes": "tests/failover/test_gate.py",
     "corelane_waiting_seconds": "tests/api/test_health.py",

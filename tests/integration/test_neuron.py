@@ -105,7 +105,7 @@ def poison_id(neuron_artifacts: dict[str, Artifact]) -> int:
 
 
 def items(count: int, poisoned: int | None = None, longer: int = 0) -> list[Question]:
-    """Return questions, the same at each call; with ``longer`` others, which no answer of seconds ago is reused for."""
+    """Return questions, the same at each call; with ``longer`` other ones."""
     where = ["berlin"] * count
     if poisoned is not None:
         where[poisoned] = POISON

@@ -54,7 +54,6 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         "--no-flower",
         CORELANE_MODEL="tiny-qa",
         CORELANE_MODELS=",".join([*TASKS, "handler"]),
-        CORELANE_REUSE="false",
         **ENVIRONMENT,
     )
     yield fleet

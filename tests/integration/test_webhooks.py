@@ -13,7 +13,7 @@ from tests.waiting import eventually
 
 
 def submit(fleet: Fleet, url: str, who: str = "") -> dict:
-    body = {"question": "Who?", "context": "Ada wrote it.", "reuse": False, "webhook": {"url": url}}
+    body = {"question": "Who?", "context": "Ada wrote it.", "webhook": {"url": url}}
     response = fleet.api.post("/v1/jobs", json=body, headers=named(who))
     assert response.status_code == 202, response.text
     return response.json()

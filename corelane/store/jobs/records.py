@@ -22,8 +22,6 @@ TEXTS = (
     "invalid_items",
 )
 NUMBERS = ("started_ms", "finished_ms", "expires_ms", "dropped", "keep_s", "kept_until_ms", "fed", "results_window")
-#: Numbers about reuse.
-REUSE_NUMBERS = ("reused", "no_reuse")
 #: Prefix of the fields that count failed items; the error code follows it.
 FAILED = "failed:"
 
@@ -134,9 +132,6 @@ class JobRecord:
     asked: str = ""
     webhook_url: str | None = None
     webhook_events: str | None = None
-    #: How many of its items took the result of an equal item, and whether the job allows that.
-    reused: int = 0
-    no_reuse: int = 0
     keep_s: int | None = None
     kept_until_ms: int | None = None
     #: The file of its items, if they were sent as lines, and how many items were fed from it.
@@ -168,7 +163,7 @@ class JobRecord:
         values = {key.decode(): value for key, value in raw.items()}
         known: dict[str, Any] = {name: values[name].decode() for name in TEXTS if name in values}
         deliver_ms = values["deliver_ms"].decode() if "deliver_ms" in values else None
-        known |= {name: int(values[name]) for name in (*NUMBERS, *REUSE_NUMBERS) if name in values}
+        known |= {name: int(values[name]) for name in NUMBERS if name in values}
         if "input_url" in known or "output_url" in known:
             known |= {name: orjson.loads(values[name]) for name in ("input", "output", "parts") if name in values}
         return cls(
@@ -275,8 +270,8 @@ class JobRecord:
 
     def _usage(self) -> dict[str, Any] | None:
         """Return the job's usage; for a job that older workers answered, only items and core time."""
-        if (used := self.used) is not None or self.reused:
-            return (used or Used()).shown() | ({"reused": self.reused} if self.reused else {})
+        if (used := self.used) is not None:
+            return used.shown()
         if self.times is None or not self.times.spent.core_s:
             return None
         core_s = round(self.times.spent.core_s, 6)

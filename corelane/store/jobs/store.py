@@ -34,9 +34,6 @@ from corelane.store.link.replicas import ReplicaGate
 from corelane.store.texts import TextStore
 from corelane.tasks.registry import task_named
 
-#: Cached results removed in one step.
-CLEARED_AT_ONCE = 500
-
 
 class JobStore(Admissions):
     """The jobs in Redis, and the state of the fleet, for the processes that submit and read jobs."""
@@ -66,13 +63,11 @@ class JobStore(Admissions):
         another job holds its ``once``; UnknownText if a stored text it names is gone. Raise NotReplicated if the
         job is written, but replicas do not hold it.
         """
-        written = await self._writer.write(submission, version, slices, promise)
+        record = await self._writer.write(submission, version, slices, promise)
         await self.confirm(submission.id)
         if self._settings.armed_faults:
             reach("submit.accepted", self._settings.armed_faults)
-        if written.is_final and (ended := await self.get(submission.id, self._settings.inline_results)):
-            return ended
-        return written.record
+        return record
 
     async def get(self, job: str, ahead: int = 0) -> JobRecord | None:
         """Return a job, or None if there is none.
@@ -196,15 +191,6 @@ class JobStore(Admissions):
             [("GET", keys.gone(job)), ("ZSCORE", keys.owner_jobs(owner), job)],
         )
         return listed is not None or gone == owner.encode()
-
-    async def clear_cache(self, owner: str) -> None:
-        """Delete the cached results of an owner, or of ALL_OWNERS."""
-        if owner == ALL_OWNERS:
-            # From now on no older result is used; the keeper removes them.
-            await self._link("SET", keys.CACHE_SINCE, await self._link.now_ms())
-            return
-        while await self._link.run("clear_cache", owner=owner, most=CLEARED_AT_ONCE) == CLEARED_AT_ONCE:
-            pass
 
     async def delete(self, job: str) -> bool:
         """Delete a job; return whether there was one. An open job is canceled first."""

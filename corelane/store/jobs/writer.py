@@ -5,7 +5,6 @@ Payloads of a job that was not submitted expire within a minute.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
@@ -22,7 +21,6 @@ from corelane.store.jobs.submission import Submission
 from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, call, flatten
 from corelane.tasks.registry import stored_options, task_named
-from corelane.tasks.reuse import MOST_CACHED_ITEMS, MOST_ITEMS, cut_out, item_digests, repeated
 
 #: Payloads written before their job is submitted live this long, in seconds.
 PAYLOAD_TTL_S = 60
@@ -33,22 +31,11 @@ INLINE_BYTES = 64 * 1024
 #: First value of the reply if another job holds the ``once``; that holder follows.
 HELD = -1
 
-#: First value of the reply if some items are answered or being computed already; their indexes follow.
-KNOWN = -2
-
 #: First value of the reply if stored texts are missing; their digests follow.
 MISSING = -3
 
 #: A slice: its first item, its number of items, their tokens.
 Cut = tuple[int, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """A job as it was when submitted; ``is_final`` says that all of it was answered in that step."""
-
-    record: JobRecord
-    is_final: bool
 
 
 class JobWriter:
@@ -61,26 +48,17 @@ class JobWriter:
 
     async def write(
         self, submission: Submission, version: str, slices: Sequence[Cut], promise: PromiseRecord | None
-    ) -> Written:
+    ) -> JobRecord:
         """Write a job in one step, or find it already written; see ``JobStore.submit``."""
-        digests = self._digests(submission, version)
-        if alone := repeated(digests):
-            slices = list(cut_out(slices, alone))
-        arguments = self._arguments(submission, version, promise, digests)
-        reply = await self._commit(submission, slices, arguments)
-        if reply[0] == KNOWN:
-            arguments["is_cut"] = True
-            reply = await self._commit(submission, list(cut_out(slices, reply[1])), arguments)
+        reply = await self._commit(submission, slices, self._arguments(submission, version, promise))
         if reply[0] == MISSING:
             raise unknown(f"{PREFIX}{digest.decode()}" for digest in reply[1:])
         if reply[0] == HELD:
             raise Held(Holder.decode(reply[1]))
-        is_new, created_ms, expires_ms, *is_final = reply
-        return Written(_record(submission, version, promise, created_ms, expires_ms), bool(is_new and is_final[0]))
+        _, created_ms, expires_ms = reply
+        return _record(submission, version, promise, created_ms, expires_ms)
 
-    def _arguments(
-        self, submission: Submission, version: str, promise: PromiseRecord | None, digests: Sequence[str]
-    ) -> dict[str, Any]:
+    def _arguments(self, submission: Submission, version: str, promise: PromiseRecord | None) -> dict[str, Any]:
         """Return the arguments of the call ``submit``, without payloads and refs."""
         file, once = submission.file, submission.once
         arguments: dict[str, Any] = {
@@ -89,27 +67,16 @@ class JobWriter:
             "envelope": self._bell,
             "submit_us": _submit_us(submission),
             "expires_in_ms": int(1000 * (submission.head.expires_in_s or 0)),
-            "fields": job_fields(submission, promise, digests),
+            "fields": job_fields(submission, promise),
             "input": submission.input_url is not None or None,
         }
         if file is not None:
             arguments |= {"file": file.name, "file_tokens": file.tokens}
         if once is not None:
             arguments |= {"once": once.key, "fingerprint": once.fingerprint, "once_ttl_s": once.ttl_s}
-        if digests:
-            arguments |= {"digests": "".join(digests), "is_cut": submission.total == 1}
-            arguments |= {"cache": self._settings.cache, "ttl": self._settings.results_ttl_s}
         if submission.known:
             arguments |= {"stored": _stored_digests(submission), "is_retry": submission.retry_of is not None}
         return arguments
-
-    def _digests(self, submission: Submission, version: str) -> list[str]:
-        """Return the digests by which equal items are found; empty if the job does not share results."""
-        items, head = submission.items, submission.head
-        most = MOST_CACHED_ITEMS if self._settings.cache else MOST_ITEMS
-        if not (head.reuse and self._settings.reuse and 0 < len(items) <= most):
-            return []
-        return item_digests(submission.owner, version, head.options, items, head.shared_texts)
 
     async def _commit(self, submission: Submission, slices: Sequence[Cut], arguments: dict[str, Any]) -> Any:
         """Submit the job. If it has one payload, which is small, and no shared texts, one call has all of it.
@@ -131,7 +98,7 @@ class JobWriter:
         return (await self._link.many([*written, call("submit", *refs, **arguments)]))[-1]
 
 
-def job_fields(submission: Submission, promise: PromiseRecord | None, digests: Sequence[str]) -> dict[str, Any]:
+def job_fields(submission: Submission, promise: PromiseRecord | None) -> dict[str, Any]:
     """Return the fields of the job's hash, except those that Redis sets; fields without a value are left out."""
     head, items, is_read = submission.head, submission.items, submission.input_url is not None
     optional = {
@@ -148,9 +115,6 @@ def job_fields(submission: Submission, promise: PromiseRecord | None, digests: S
         "retry_of": submission.retry_of,
         "tell": int(submission.is_awaited and len(items) == 1),
         "results_window": submission.file and submission.file.results_window,
-        "digests": "".join(digests),
-        "item_ids": digests and any(item.id for item in items) and orjson.dumps([item.id for item in items]),
-        "no_reuse": not head.reuse and 1,
         "input_url": submission.input_url,
         keys.TEXT_IDS: is_read and head.shared_texts and orjson.dumps(list(head.shared_texts)),
         "output_url": head.output_url,

@@ -17,7 +17,6 @@ from corelane.metrics.definitions import LATENCY_S
 from corelane.metrics.recorder import ABOVE, SEPARATOR, bucket_name
 from corelane.plugin import installed
 from corelane.store import keys
-from corelane.tasks import reuse
 
 FOLDER = Path(__file__).parent.parent / "lua"
 
@@ -28,7 +27,7 @@ GROUND = ("basics", "history", "counters", "lanes", "hooks")
 #: in the table of the same name. Lua allows 200 names at the top of a library; the shared files and the areas take half
 #: of them.
 AREAS = (
-    *("deliveries", "index", "reuse", "jobs", "admission", "parts"),
+    *("deliveries", "index", "jobs", "admission", "parts"),
     *("pick", "claims", "commits", "rates", "fleet", "secrets", "upkeep", "gauges"),
 )
 
@@ -39,7 +38,6 @@ NUMBERS = {
     "SMALL_WEIGHT": dispatch.SMALL_WEIGHT,
     "LOW_TURN": dispatch.LOW_TURN,
     "MOST_REF_ITEMS": dispatch.MOST_REF_ITEMS,
-    "DIGEST_CHARS": reuse.DIGEST_CHARS,
     "RESIDUALS_KEPT": forecast.KEPT,
     "RESIDUAL_CHARS": forecast.RESIDUAL_CHARS,
     "HUNDREDTHS": forecast.HUNDREDTHS,

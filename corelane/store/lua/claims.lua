@@ -35,11 +35,10 @@ local SMALL_PAYLOAD_BYTES = 2048
 local LOOK_PAST = 32
 
 -- Take a ref that was removed from its lane or list.
--- → its tokens; 0 if its job wants no result any more, or gets it in another way
+-- → its tokens; 0 if its job wants no result any more
 local function take(claim, ref, version)
   local ask, id = claim.ask, ref.job
-  local status, expires, options, digests =
-    unpack(call('HMGET', keys.job(id), 'status', 'expires_ms', 'options', 'digests'))
+  local status, expires, options = unpack(call('HMGET', keys.job(id), 'status', 'expires_ms', 'options'))
   if is_open(status) and expires and tonumber(expires) <= claim.now then
     jobs.cut_short(id, 'expired', ask.ttl)
     status = 'expired'
@@ -50,10 +49,6 @@ local function take(claim, ref, version)
   end
   jobs.begin_job(id, status, ref.priority, ask.ttl)
   claim.lease = claim.lease or string.format('%s#%.0f', ask.core, next_fence())
-  if digests and ref.attempt == 1 and reuse.claim(ref, ref.text, digests, ask.ttl, ask.cache, claim.lease) then
-    charge(keys.WAITING, version, ref, -ref.tokens)
-    return 0
-  end
   add(keys.WAITING, version, -ref.tokens)
   add(keys.HELD, ask.core, ref.tokens)
   claim.tokens, claim.last, claim.taken = claim.tokens + ref.tokens, ref.tokens, claim.taken + 1
@@ -202,8 +197,8 @@ local function take_nothing(claim, is_held_up)
   return { now_us() }
 end
 
--- claim{core, room, spare, met, refs, document, laden, lease_ms, linger, idle, helps, ttl, versions, cache} → {Redis'
--- time in µs, then if anything was taken: lease, and per ref: ref, version, payload, options; or `part`, and what
+-- claim{core, room, spare, met, refs, document, laden, lease_ms, linger, idle, helps, ttl, versions} → {Redis' time
+-- in µs, then if anything was taken: lease, and per ref: ref, version, payload, options; or `part`, and what
 -- `parts.take` returns}
 -- Takes up to `room` tokens, at least one; or up to `spare`, the excess from owners and priorities of which this core
 -- holds nothing. `met` lists what it holds: `owner:priority`, or `owner:priority:small` for a batch's worth of

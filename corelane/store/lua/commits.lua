@@ -27,8 +27,8 @@ local function end_if_empty(lease)
   if call('EXISTS', keys.claim(lease)) == 0 then call('ZREM', keys.LEASES, lease) end
 end
 
--- commit{lease, core, ttl, stretches: [[ref, succeeded, failed]…], spent: {job: sums}, sent_us, price, lost, cache,
--- shared: [key of an item that was offered…]}, results of each… → stretches refused
+-- commit{lease, core, ttl, stretches: [[ref, succeeded, failed]…], spent: {job: sums}, sent_us, price, lost, shared:
+-- [key of an item that was offered…]}, results of each… → stretches refused
 -- The refs carry the tokens that were found when the stretches were read: that is what their owners are charged.
 -- The fence: a stretch counts only while the claim still holds it. A late commit finds it gone. The payload of a slice
 -- is deleted when the whole slice is answered at once. If parts were cut from the slice, it stays until the job is

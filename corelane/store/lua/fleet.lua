@@ -150,8 +150,6 @@ local function is_calibrated(summary) return cjson.decode(summary).calibrated ==
 define('announce', function(ask, args)
   local known = call('HGET', keys.MODELS, ask.version)
   if known and is_calibrated(args[2]) and not is_calibrated(known) then mark('calibration', ask.version .. ' is calibrated') end
-  -- A calibration changes results, and may change while the version stays.
-  if known and (known ~= args[2] or is_calibrated(args[2])) then call('SET', keys.CACHE_SINCE, now_ms()) end
   call('HSET', keys.MODELS, ask.version, args[2])
   for _, alias in ipairs(ask.aliases) do
     call('HSET', keys.NAMED, alias, ask.version)

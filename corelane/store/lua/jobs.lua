@@ -15,7 +15,7 @@ function jobs.add_event(job, event, ...)
   return call('XADD', keys.job_events(job), 'MAXLEN', '~', KEPT_EVENTS, '*', 'event', event, ...)
 end
 
--- Begin a job: at its first claim, or because a result for it exists or is being computed.
+-- Begin a job, at its first claim.
 reads('claim', { 'created_ms' })
 function jobs.begin_job(id, status, priority, ttl)
   if status ~= 'queued' then return end
@@ -115,7 +115,7 @@ end
 -- Store the results of one stretch of work; return true if its job still wants them. The last ones finish the job.
 -- Others report its progress, unless that was done a moment ago (`told_ms`, set when the job began). `commit` is the
 -- call of the core that answered, if there is one.
-reads('settle', { 'status', 'told_ms', 'version', 'digests', 'owner' })
+reads('settle', { 'status', 'told_ms', 'version' })
 function jobs.settle(id, first, blob, succeeded, failed, ttl, commit)
   local job = read_job('settle', id)
   if not is_open(job.status) then return false end
@@ -134,9 +134,6 @@ function jobs.settle(id, first, blob, succeeded, failed, ttl, commit)
     call('HSET', job.key, 'told_ms', now_ms())
     jobs.add_event(id, 'job.progress', 'succeeded', ok, 'failed', lost)
   end
-  if job.digests then
-    reuse.settle_digests(id, job.owner, job.digests, first, succeeded + failed, blob, ttl, commit and commit.cache)
-  end
   return true
 end
 
@@ -147,7 +144,6 @@ function jobs.cut_short(job, status, ttl)
   count_items(version, '|' .. status, tonumber(left))
   call('HSET', key, status, left, 'left', 0)
   finish(job, status, ttl)
-  reuse.release_led(job, 0)
 end
 
 -- Note that a job's items are in a file, from which the keeper feeds them. Jobs with files in the storage of files have
@@ -156,25 +152,6 @@ function jobs.add_file(job, file, tokens, now)
   call('HSET', keys.job(job), 'file', file, 'file_tokens', tokens, 'fed', 0, 'fed_bytes', 0, 'fed_tokens', 0)
   add(keys.UNFED, jobs.unfed(job))
   call('ZADD', string.sub(file, 1, 6) == 'items/' and keys.STORED_FEEDS or keys.FEEDS, now, job)
-end
-
--- Return those refs of a new job that must wait for a core. The others are answered, or follow an equal item.
-local function spare_refs(job, texts, ask)
-  local left, status = {}, 'queued'
-  for _, text in ipairs(texts) do
-    local ref = parse(text)
-    local digest, kept, leader
-    if ref.count == '1' then
-      digest = reuse.digest_at(ask.digests, ref.first)
-      kept, leader = reuse.find_known(ref, digest, ask.cache)
-    end
-    if kept or leader then
-      jobs.begin_job(job, status, ref.priority, ask.ttl)
-      status = 'running'
-    end
-    if not ((kept or leader) and reuse.spare_item(ref, text, digest, ask.ttl, kept, leader)) then left[#left + 1] = text end
-  end
-  return left
 end
 
 -- Take payloads out of the arguments of a call, and store them by the index of their first item.
@@ -227,15 +204,13 @@ local function list_job(job, ask)
 end
 
 -- submit{job, version, envelope, submit_us, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, input,
--- fields, digests, is_cut, cache, ttl, stored, is_retry, firsts}, ref…, payload… → {1 if new, created_ms, expires_ms or
--- nil, 1 if it is final already}, {-1, `JOB FINGERPRINT` of the holder of `once`}, {-2, indexes of items}, or {-3,
--- digests of missing stored texts…}
+-- fields, stored, is_retry, firsts}, ref…, payload… → {1 if new, created_ms, expires_ms or nil}, {-1, `JOB FINGERPRINT`
+-- of the holder of `once`}, or {-3, digests of missing stored texts…}
 -- Writes the job, its refs in the lanes and the bells, in one step. A few payloads come with the call: `firsts` are
 -- their first items. Others were written just before, or are in a file from which the keeper feeds them. A version that
 -- was closed since the job was admitted does not take it. `once` is a key that one job may hold. `fields` are written
--- to the job's hash. With `input` its items are at a URL, and are read from there first. `digests` name its items. If
--- some are answered or being computed already (-2), nothing is written: the caller submits again with a separate ref
--- for each of these items, and `is_cut`. `stored` are the digests of its owner's stored texts that its items name.
+-- to the job's hash. With `input` its items are at a URL, and are read from there first. `stored` are the digests of its
+-- owner's stored texts that its items name.
 define('submit', function(ask, args)
   local id, fields = ask.job, ask.fields
   local job = { id = id, key = keys.job(id), now = now_ms(), fields = fields, priority = tostring(fields.priority) }
@@ -252,10 +227,8 @@ define('submit', function(ask, args)
     'succeeded', 0, 'failed', 0, 'canceled', 0, 'expired', 0)
   local expires_ms = list_job(job, ask)
   table.remove(args, 1)
-  local refs = args
-  if ask.digests then refs = spare_refs(id, args, ask) end
-  enqueue(ask.version, refs, ask.envelope, false)
-  return { 1, job.now, expires_ms, #refs == 0 and not job_is_open(id) and 1 or 0 }
+  enqueue(ask.version, args, ask.envelope, false)
+  return { 1, job.now, expires_ms }
 end)
 
 -- feed{job, fed, fed_after, bytes_after, tokens_after, envelope, failed: [[first, results, count]…], ttl}, ref… → 1 if

@@ -1,6 +1,6 @@
 -- Upkeep: the keeper's regular work, so that nothing is lost and nothing stays for good.
 
--- tend{grace_ms, ttl, cache} → cores that must be rung
+-- tend{grace_ms, ttl} → cores that must be rung
 -- Ends jobs whose time is over. Finds cores that hold a version with waiting work but do not work on it. It judges by
 -- progress (the core asked for work a moment ago, or holds a lease), never by the bell.
 define('tend', function(ask)
@@ -12,8 +12,6 @@ define('tend', function(ask)
       call('ZREM', keys.EXPIRING, job)
     end
   end
-  reuse.tend_followers()
-  reuse.trim_cache(ask.cache)
   for _, lease in ipairs(call('ZRANGEBYSCORE', keys.LEASES, now, '+inf')) do
     working[string.match(lease, '^(.*)#%d+$')] = true
   end

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from corelane.domain.jobs import ERROR, REUSED, WINDOWS, ItemError, Result, TaskOptions
+from corelane.domain.jobs import ERROR, WINDOWS, ItemError, Result, TaskOptions
 
 #: How the vectors of tokens become one.
 Pooling = Literal["mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean"]
@@ -49,4 +49,3 @@ class EmbeddingResult(Result):
     tokens: int = Field(0, ge=0, description="Tokens of the text, with its prompt and special tokens.")
     windows: int = WINDOWS
     error: ItemError | None = ERROR
-    reused: bool = REUSED

@@ -11,7 +11,7 @@ import orjson
 from pydantic import ConfigDict, Field, create_model, model_validator
 
 from corelane.domain.job_requests import JobRequest
-from corelane.domain.jobs import ERROR, REUSED, WINDOWS, Item, ItemError, Result, TaskOptions
+from corelane.domain.jobs import ERROR, WINDOWS, Item, ItemError, Result, TaskOptions
 
 #: Most characters of a schema's sentence about a fault.
 MOST_FAULT_CHARS = 300
@@ -52,7 +52,6 @@ class HandlerResult(Result):
     output: Any = Field(None, description="What the handler made of it, by the schema `output` of its model.")
     windows: int = WINDOWS
     error: ItemError | None = ERROR
-    reused: bool = REUSED
 
 
 def forms_of(version: str, facts: Mapping[str, Any]) -> tuple[type[HandlerItem], type[HandlerOptions]]:

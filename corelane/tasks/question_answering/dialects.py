@@ -45,14 +45,9 @@ class LineBody(Wire):
 
 
 class AnswerRequest(LineBody):
-    """The body of ``POST /v1/answers``: that of a batch's line, with ``priority`` and ``reuse``."""
+    """The body of ``POST /v1/answers``: that of a batch's line, with a ``priority``."""
 
     priority: Priority = Field(Priority.NORMAL, description="Questions of higher priority are answered first.")
-    reuse: bool = Field(
-        True,
-        strict=True,
-        description="Whether an answer to an equal question of yours may be taken, and this one's be given to others.",
-    )
 
 
 class Answers(Dialect):
@@ -68,7 +63,7 @@ class Answers(Dialect):
         """Return the question."""
         if not isinstance(body, AnswerRequest):
             return Asked([body.item], body.options)
-        return Asked([body.item], body.options, body.priority, body.reuse)
+        return Asked([body.item], body.options, body.priority)
 
     def reply(self, body: Any, results: Sequence[Mapping[str, Any]], told: Told) -> Any:  # noqa: ARG002
         """Return the result, whatever it is."""

@@ -4,7 +4,7 @@ from typing import ClassVar, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from corelane.domain.jobs import ERROR, REUSED, WINDOWS, CallersId, Item, ItemError, Result, is_none, not_blank
+from corelane.domain.jobs import ERROR, WINDOWS, CallersId, Item, ItemError, Result, is_none, not_blank
 from corelane.tasks.text import Offsets
 
 
@@ -58,4 +58,3 @@ class AnswerResult(Result):
     )
     windows: int = WINDOWS
     error: ItemError | None = ERROR
-    reused: bool = REUSED

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from corelane.domain.jobs import ERROR, REUSED, WINDOWS, ItemError, Result, TaskOptions, Text
+from corelane.domain.jobs import ERROR, WINDOWS, ItemError, Result, TaskOptions, Text
 from corelane.tasks.text import TextItem
 
 #: How logits become scores.
@@ -51,4 +51,3 @@ class LabelsResult(Result):
     labels: list[Label] = Field(default_factory=list, description="Best first.")
     windows: int = WINDOWS
     error: ItemError | None = ERROR
-    reused: bool = REUSED

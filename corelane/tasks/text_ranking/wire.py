@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from corelane.domain.jobs import ERROR, REUSED, WINDOWS, Item, ItemError, Result, TaskOptions, Text, is_none
+from corelane.domain.jobs import ERROR, WINDOWS, Item, ItemError, Result, TaskOptions, Text, is_none
 from corelane.domain.wire import at_most
 
 #: Most texts of one item.
@@ -47,4 +47,3 @@ class RankingResult(Result):
     ranking: list[RankedText] = Field(default_factory=list, description="Best first.")
     windows: int = WINDOWS
     error: ItemError | None = ERROR
-    reused: bool = REUSED

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from corelane.domain.jobs import ERROR, REUSED, WINDOWS, ItemError, Result, TaskOptions, is_none
+from corelane.domain.jobs import ERROR, WINDOWS, ItemError, Result, TaskOptions, is_none
 from corelane.domain.wire import at_most
 from corelane.tasks.text import Offsets, OffsetUnit
 
@@ -48,4 +48,3 @@ class EntitiesResult(Result):
     entities: list[Entity] = Field(default_factory=list, description="In the order of the text.")
     windows: int = WINDOWS
     error: ItemError | None = ERROR
-    reused: bool = REUSED

@@ -22,7 +22,6 @@ from corelane.tasks.handler.engine.packaging import manifest_of
 from corelane.tasks.handler.task import HandlerTask
 from corelane.tasks.handler.wire import HandlerItem, HandlerOptions
 from corelane.tasks.registry import parse_options, stored_options
-from corelane.tasks.reuse import item_digests
 from tests.fakes import FixedBackend
 
 PACKAGES = Path(__file__).parent / "packages"
@@ -297,16 +296,6 @@ def test_items_and_options_are_kept_as_they_came(bound: HandlerTask) -> None:
         assert job.options.model_dump() == {"language": "fr"}
     single = forms(bound).request.model_validate({"text": "a"})
     assert [item.given for item in cast(list[HandlerItem], single.items)] == [{"text": "a"}]
-
-
-def test_equal_items_have_one_digest_and_other_options_another() -> None:
-    one, other = HandlerTask.item.model_validate({"a": 1, "b": 2}), HandlerTask.item.model_validate({"b": 2, "a": 1})
-    digests = {
-        item_digests("me", "made@1", HandlerOptions(**options), [item], {})[0]
-        for item in (one, other)
-        for options in ({"language": "fr"}, {"language": "de"})
-    }
-    assert len(digests) == 2
 
 
 def test_result_is_that_of_a_handler() -> None:

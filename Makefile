@@ -36,10 +36,10 @@ STORE_TESTS := tests/redis_servers $(patsubst %,tests/corelane/test_%.py,account
 	history idempotency keys library links listing metrics overdue rollout search shares store submitter timing)
 
 # Long runs (benchmarks, the console in a browser, chaos, failovers, architectures, hosts, cores that come and go, made-up
-# requests, upgrades, Neuron's stand-in in real processes, pods, Prometheus beside a service): their short forms.
+# requests, Neuron's stand-in in real processes, pods, Prometheus beside a service): their short forms.
 LONG_RUNS := $(addprefix tests/,benchmarks browser chaos failover families hosts scaling compile/test_neuron_targets.py \
 	deploy/test_pods.py monitoring/test_recorded.py \
-	$(patsubst %,integration/test_%.py,fuzz inf1 metrics monitoring neuron upgrade))
+	$(patsubst %,integration/test_%.py,fuzz inf1 metrics monitoring neuron))
 
 # Failed tests run again, alone, at the end: tests/again.py. How many workers `auto` is: tests/conftest.py.
 WORKERS ?= auto
@@ -54,7 +54,7 @@ test-fast: $(VENV)/.installed-dev ## Run the tests that start no process and com
 	$(SUITE) --fast $(addprefix --ignore=,$(LONG_RUNS))
 
 .PHONY: test-long-runs
-test-long-runs: $(VENV)/.installed-dev ## Run the short form of each long run: benchmarks, browser, chaos, failovers, families, hosts, Neuron, upgrades
+test-long-runs: $(VENV)/.installed-dev ## Run the short form of each long run: benchmarks, browser, chaos, failovers, families, hosts, Neuron
 	$(SUITE) --families $(LONG_RUNS)
 
 .PHONY: families

@@ -59,21 +59,6 @@ class WaitingItem:
     by_bucket: dict[Bucket, deque[Window]] = field(default_factory=dict)
     job: str = ""
 
-    @classmethod
-    def of(
-        cls,
-        arrival: int,
-        windows: Iterable[Window],
-        ladder: Sequence[Bucket],
-        owner: str = PUBLIC,
-        priority: int = Priority.NORMAL.rank,
-        job: str = "",
-    ) -> "WaitingItem":
-        """Sort an item's windows by the buckets they will run in; ValueError if a window fits none."""
-        waiting = cls(arrival, owner, priority, job=job)
-        waiting.add(windows, ladder)
-        return waiting
-
     def add(self, windows: Iterable[Window], ladder: Sequence[Bucket]) -> None:
         """Add windows behind those that wait; ValueError if a window fits no bucket."""
         for window in windows:

@@ -251,8 +251,8 @@ class Runner(SharedItems):
         for key in self._previews.due() if self._previews.next else ():
             began, progress = time.perf_counter(), self._progress[key]
             if progress.error is None and progress.decoded and not progress.grows:
-                result = self._task.compose(progress.item, progress.decoded)
-                found.append(Preview(key, len(progress.decoded), len(progress.item.windows), result))
+                result = self._task.compose(progress.item, evidence := progress.evidence)
+                found.append(Preview(key, len(evidence), len(progress.item.windows), result))
             self._previews.note(key, time.perf_counter() - began)
         return found
 
@@ -322,10 +322,10 @@ class Runner(SharedItems):
     def _compose(self, progress: ItemInProgress) -> Result:
         if progress.is_fragment:
             # Empty if one of its windows failed.
-            return {FOUND: b"" if progress.error is not None else self._task.pack_found(progress.decoded)}
+            return {FOUND: b"" if progress.error is not None else self._task.pack_found(progress.evidence)}
         if progress.error is not None:
             return failure(progress.item.query, progress.error)
-        return self._task.compose(progress.item, progress.decoded)
+        return self._task.compose(progress.item, progress.evidence)
 
     def _collect(self, running: RunningBatch) -> None:
         """Decode a batch. If it fails, run each half of it alone; a row that fails alone fails its query."""

@@ -7,7 +7,7 @@ to read it.
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from corelane.domain.dispatch import LEAST_TOKENS
@@ -64,6 +64,18 @@ class ItemInProgress:
     away: int = 0
     #: Whether more windows will come, because its text is still being tokenized.
     grows: bool = False
+    #: The window that is read for each row of tokens, if there are several windows; and the others with that row.
+    first: dict[Hashable, Window] = field(default_factory=dict)
+    others: dict[Window, list[Window]] = field(default_factory=dict)
+
+    @property
+    def evidence(self) -> list[Any]:
+        """Return what was found so far in all windows: equal rows are read once, and the same is found in each."""
+        if not self.others:
+            return self.decoded
+        return self.decoded + [
+            replace(found, window=window) for found in self.decoded for window in self.others.get(found.window, ())
+        ]
 
     @property
     def is_over(self) -> bool:
@@ -88,14 +100,27 @@ class SharedItems:
         """Put an item into progress."""
         self._arrivals += 1
         query = item.query
-        waiting = WaitingItem.of(
-            self._arrivals, item.windows, self._ladder_of(item), query.owner, query.priority, query.job
-        )
+        waiting = WaitingItem(self._arrivals, query.owner, query.priority, job=query.job)
+        progress = ItemInProgress(item, waiting)
+        self._add(progress, item, item.windows)
+        self._progress[key] = progress
         is_little = is_one_of_few and waiting.tokens <= LITTLE_TOKENS
         self._pace.heard(f"{query.owner}:{query.job}", is_little=is_little)
-        self._progress[key] = progress = ItemInProgress(item, waiting)
         self._by_arrival[self._arrivals] = key
         return progress
+
+    def _add(self, progress: ItemInProgress, item: Tokenized, windows: Sequence[Window]) -> None:
+        """Add windows to those that wait. Of equal rows only the first is read.
+
+        The last digits of logits depend on a row's place in its batch, so equal texts would be in no order.
+        """
+        if len(item.windows) > 1:
+            given, windows = windows, []
+            for window in given:
+                first = progress.first.setdefault(self._task.row_key(item, window), window)
+                (windows if first is window else progress.others.setdefault(first, [])).append(window)
+        progress.waiting.add(windows, self._ladder_of(item))
+        progress.item = item
 
     def _ladder_of(self, item: Tokenized) -> Sequence[Bucket]:  # noqa: ARG002  # for tasks whose items do not all mix
         """Return the buckets in which an item's windows may run."""
@@ -111,8 +136,7 @@ class SharedItems:
         """Add windows of a document that is being tokenized. With enough of them it is put into progress."""
         progress = self._progress.get(key)
         if progress is not None:
-            progress.waiting.add(item.windows[len(progress.item.windows) :], self._ladder)
-            progress.item = item
+            self._add(progress, item, item.windows[len(progress.item.windows) :])
         elif len(item.windows) >= LONG_WINDOWS:
             self._put(key, item).grows = True
             self._previews.add(key)
@@ -123,9 +147,9 @@ class SharedItems:
             self._take_out(key)
             self._answered.append((key, item))
             return
-        progress.waiting.add(item.windows[len(progress.item.windows) :], self._ladder)
-        progress.item, progress.grows = item, False
-        tokens = sum(window.length for window in item.windows)
+        self._add(progress, item, item.windows[len(progress.item.windows) :])
+        progress.grows = False
+        tokens = sum(window.length for window in progress.first.values())
         self._charges.append((key, max(LEAST_TOKENS, tokens), tokens))
 
     def has_rows(self) -> bool:

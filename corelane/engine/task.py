@@ -140,6 +140,10 @@ class TaskEngine(Protocol[Item]):
         """Stop reading for these queries, or for all; unknown keys are ignored."""
         return
 
+    def row_key(self, item: Item, window: Window) -> Hashable:  # noqa: ARG002  # for tasks whose rows may be equal
+        """Return what a window's row holds. Of an item's rows with equal keys only the first is read."""
+        return window
+
     def fill(self, bucket: Bucket, rows: Sequence[tuple[Item, Window]], height: int) -> WindowBatch:
         """Return the arrays of a batch of ``height`` rows; those beyond ``rows`` are padding."""
         ...

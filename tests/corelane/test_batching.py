@@ -20,11 +20,17 @@ OWNERS = st.sampled_from("abc")
 ITEMS = st.lists(st.tuples(LENGTHS, OWNERS), max_size=20)
 
 
-def waiting_items(lengths: list[list[int]], owner: str = PUBLIC, first: int = 0, job: str = "") -> list[WaitingItem]:
-    return [
-        WaitingItem.of(arrival, [Window(n, n + 1, length) for n, length in enumerate(item)], LADDER, owner, job=job)
-        for arrival, item in enumerate(lengths, first)
-    ]
+def waiting_items(
+    lengths: list[list[int]],
+    owner: str = PUBLIC,
+    first: int = 0,
+    job: str = "",
+    priority: Priority = Priority.NORMAL,
+) -> list[WaitingItem]:
+    items = [WaitingItem(at, owner, priority.rank, job=job) for at, _ in enumerate(lengths, first)]
+    for waiting, item in zip(items, lengths, strict=True):
+        waiting.add([Window(n, n + 1, length) for n, length in enumerate(item)], LADDER)
+    return items
 
 
 def owned_items(items: list[tuple[list[int], str]]) -> list[WaitingItem]:
@@ -218,7 +224,7 @@ def test_longer_question_is_not_passed_over_again_and_again() -> None:
 
 def test_higher_priority_goes_before_what_came_first_and_is_shorter() -> None:
     items, shares = waiting_items([[64], [64]]), dict[str, Share]()
-    high = WaitingItem.of(2, [Window(n, n + 1, 64) for n in range(2)], LADDER, priority=Priority.HIGH.rank)
+    [high] = waiting_items([[64, 64]], first=2, priority=Priority.HIGH)
     assert run_batch([*items, high], shares) == [high, high, *items]
 
 
@@ -325,7 +331,7 @@ def test_nothing_waiting_is_no_batch_and_clears_all_scores() -> None:
 
 def test_window_longer_than_every_bucket_is_an_error() -> None:
     with pytest.raises(ValueError, match="385 tokens fit no bucket"):
-        WaitingItem.of(0, [Window(0, 1, 385)], LADDER)
+        waiting_items([[385]])
 
 
 def test_ladder_is_read_in_any_order() -> None:

@@ -129,6 +129,18 @@ def test_texts_that_are_equal_stand_in_their_order(bert: Artifact) -> None:
     assert places == [0, 1, 3]
 
 
+@pytest.mark.parametrize("times", [7, 1500], ids=["at once", "in steps"])
+def test_texts_that_read_alike_are_read_once_and_stand_in_their_order(times: int, bert: Artifact) -> None:
+    texts = ["Ada wrote it.", "The river was red.", "ada wrote it.", "Ada  wrote it.", "The river was red."] * times
+    runner = Runner.open(open_backend("cpu"), bert)
+    [result] = runner.results_of([asked(QUERY, texts)])
+    assert (runner.work.windows, result["windows"]) == (2, len(texts))
+    of_ada = [at for at, text in enumerate(texts) if "river" not in text]
+    for score in {place["score"] for place in result["ranking"]}:
+        found = [place["index"] for place in result["ranking"] if place["score"] == score]
+        assert found in (of_ada, [at for at in range(len(texts)) if at not in of_ada])
+
+
 def test_long_text_counts_by_its_best_window(bert: Artifact) -> None:
     words = " ".join(random.Random(1).choices(WHOLE_WORDS, k=400))
     runner = Runner.open(open_backend("cpu"), bert)

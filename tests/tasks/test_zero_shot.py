@@ -155,6 +155,16 @@ def test_item_without_labels_is_refused_at_submission(
     assert (refused.status_code, "there are no labels to choose from" in refused.json()["detail"]) == (422, True)
 
 
+def test_labels_that_read_alike_are_judged_once_and_stand_in_their_order(bert: Artifact) -> None:
+    labels = ["price", "delivery", "Price", "PRICE", "Delivery"]
+    runner = Runner.open(open_backend("cpu"), bert)
+    [result] = runner.results_of([Query(labels, "1889", ZeroShotOptions())])
+    assert (runner.work.windows, result["windows"]) == (2, len(labels))
+    found = [each["label"] for each in result["labels"]]
+    assert [label for label in found if label.lower() == "price"] == ["price", "Price", "PRICE"]
+    assert [label for label in found if label.lower() == "delivery"] == ["delivery", "Delivery"]
+
+
 @pytest.mark.parametrize("several", [False, True])
 def test_long_text_is_judged_window_by_window(several: bool, bert: Artifact) -> None:
     text = " ".join(random.Random(1).choices(WHOLE_WORDS, k=400))

@@ -3,7 +3,7 @@
 A fragment holds the token ids of its rows. What returns are the vectors of these rows, bit for bit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,12 @@ class VectorEngine(TextEngine):
     """The part that tasks share whose evidence is one vector a row."""
 
     makes_fragments = True
+
+    def row_key(self, item: TokenizedText, window: Window) -> Hashable:
+        """Return the tokens of a row if its item has several texts, or several things beside its text."""
+        if len(item.parts) == 1:
+            return window
+        return tuple(None if each is None else each.tobytes() for each in self.row(item, window))
 
     def pack(self, item: TokenizedText, windows: Sequence[Window]) -> bytes:
         """Encode the rows of windows; what stands beside several texts travels once."""

@@ -7,7 +7,6 @@ parent by a W3C ``traceparent``, the text that requests bring and jobs keep. Not
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
-from corelane.log import PassedOver
 from corelane.plugin import installed
 
 #: The role of a step in its trace, as in OpenTelemetry.
@@ -70,8 +69,5 @@ def open_tracer(role: str, instance: str) -> Tracer | None:
     A process that forks calls it after the fork. ``role`` is the service's name in traces unless the environment names
     one; ``instance`` distinguishes processes with the same role.
     """
-    for plugin in installed():
-        with PassedOver(plugin.name, "tracer"):
-            if (tracer := plugin.tracer(role, instance)) is not None:
-                return tracer
-    return None
+    tracers = (plugin.tracer(role, instance) for plugin in installed())
+    return next((tracer for tracer in tracers if tracer is not None), None)

@@ -36,7 +36,7 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
     outage = Outage(log, "store")
 
     def keeping() -> list[Loop]:
-        bell, tracer = bell_envelope(celery), open_tracer("keeper", settings.core_host)
+        bell, tracer = bell_envelope(celery), tracer_of("keeper", settings)
         return [
             sweeping(celery, settings, bell, outage, tracer),
             feeding(settings, bell, outage),
@@ -46,7 +46,7 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
         ]
 
     def posting() -> list[Loop]:
-        tracer = open_tracer("deliveries", settings.core_host)
+        tracer = tracer_of("deliveries", settings)
         tools = LoopTools(settings, bell_envelope(celery), outage, tracer)
         own = [sending(settings, outage, tracer), watching(settings, outage), flushing(settings, "deliveries", outage)]
         return [*own, *of_plugins(DELIVERY_QUEUE, tools)]
@@ -55,6 +55,13 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
         KEEPER_QUEUE: (keeping, KEEPER_GRACE_S),
         DELIVERY_QUEUE: (posting, settings.webhook_timeout_s + SENDER_GRACE_S),
     }
+
+
+def tracer_of(role: str, settings: Settings) -> Tracer | None:
+    """Return the tracer of this process, if a plugin has one for it."""
+    with PassedOver("plugins", "tracer"):
+        return open_tracer(role, settings.core_host)
+    return None
 
 
 def of_plugins(queue: str, tools: LoopTools) -> list[Loop]:

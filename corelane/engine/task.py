@@ -56,7 +56,7 @@ class RunnerWork:
 
 @dataclass(frozen=True, slots=True)
 class RunnerLimits:
-    """Limits of a runner: the time of one batch, tokens of cached texts, windows of a query.
+    """Limits of a runner: the time of one batch, tokens of cached texts, windows of a query, bytes of an output.
 
     ``handlers`` are the handlers that may be imported, ``core`` is the number of its core.
     """
@@ -64,6 +64,7 @@ class RunnerLimits:
     latency_target_s: float = math.inf
     cache_tokens: int = 0
     max_windows: float = math.inf
+    max_output_bytes: float = math.inf
     handlers: tuple[str, ...] = ()
     core: int = 0
 

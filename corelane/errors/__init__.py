@@ -213,6 +213,10 @@ class RunFailed(EngineError, code="run_failed"):
     """One forward pass failed."""
 
 
+class OutputTooLarge(EngineError, code="output_too_large"):
+    """The output of one item is larger than is stored."""
+
+
 class RuntimeLost(EngineError, code="runtime_lost", retryable=True):
     """The runtime cannot be used in this process any more; ``environment`` has variables for the next process."""
 

@@ -70,11 +70,12 @@ def place_of(found: Found) -> str:
     return ".".join(str(part)[:64] for part in found["loc"] if not _is_form(part))
 
 
-def first_fault(error: ValidationError) -> str:
-    """Return the first fault of a value, and its place."""
+def first_fault(error: ValidationError, *, own_words: bool = True) -> str:
+    """Return the first fault of a value, and its place. Validators' ``own_words`` may not be meant for callers."""
     first = error.errors(include_url=False, include_input=False)[0]
-    at = place_of(first)
-    return f"{at}: {sentence(first)}" if at else sentence(first)
+    at, is_own = place_of(first), first["type"] not in SENTENCES or first["type"] == "value_error"
+    said = "its validator refuses it" if is_own and not own_words else sentence(first)
+    return f"{at}: {said}" if at else said
 
 
 def relevant(found: Sequence[Found]) -> list[Found]:

@@ -363,6 +363,7 @@ def make_loader(settings: Settings) -> Loader:
         settings.latency_target_s,
         settings.kept_texts[0],
         settings.max_windows,
+        settings.max_output_bytes,
         settings.handlers,
         settings.core or 0,
     )

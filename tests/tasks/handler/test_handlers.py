@@ -8,8 +8,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import orjson
 import pytest
 from pydantic import ValidationError
+from structlog.testing import capture_logs
 
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, Manifest, read_artifact
 from corelane.domain.jobs import Result
@@ -18,6 +20,7 @@ from corelane.engine.task import Query, RunnerLimits
 from corelane.errors import ArtifactRefused, CorelaneError, LoadFailed, RuntimeLost
 from corelane.tasks.forms import forms
 from corelane.tasks.handler.engine import source
+from corelane.tasks.handler.engine.items import MOST_UNITS
 from corelane.tasks.handler.engine.packaging import manifest_of
 from corelane.tasks.handler.task import HandlerTask
 from corelane.tasks.handler.wire import HandlerItem, HandlerOptions
@@ -51,7 +54,8 @@ def package(handler: str, root: Path) -> Artifact:
 
 
 def load(artifact: Artifact, allowed: tuple[str, ...] = ALLOWED) -> Runner:
-    return Runner.open(FixedBackend(), artifact, RunnerLimits(handlers=allowed, core=3))
+    limits = RunnerLimits(handlers=allowed, core=3, max_output_bytes=1_000_000)
+    return Runner.open(FixedBackend(), artifact, limits)
 
 
 @pytest.fixture
@@ -95,11 +99,11 @@ def test_outputs_come_in_the_order_of_items_in_batches_of_at_most_max_batch(open
 @pytest.mark.parametrize(
     ("text", "detail"),
     [
-        ("raise", "ValueError: no such thing"),
-        ("leave", "SystemExit: 3"),
-        ("return", "ValueError: this one alone"),
+        ("raise", "predict raised ValueError at models.py:"),
+        ("leave", "predict raised SystemExit at models.py:"),
+        ("return", "predict gave ValueError; the worker's log says more"),
         ("form", "label: this is required"),
-        ("none", "an output that is none"),
+        ("none", "an invalid output"),
         ("shorten", "0 outputs for 1 items"),
         ("object", "gave dict, and must give a list"),
     ],
@@ -110,6 +114,55 @@ def test_bad_item_fails_alone_and_its_batch_is_halved(opened: Open, text: str, d
     assert labels(results) == ["good"] * 9 + ["run_failed"] + ["bad"] * 6
     assert detail in results[9]["error"]["detail"]
     assert len(handler_of(runner).batches) in (1, 9), "one batch, or 16, 8, 8, 4, 4, 2, 2, 1 and 1 items"
+
+
+@pytest.mark.parametrize(
+    ("text", "detail"),
+    [
+        ("huge", "value: a whole number beyond 64 bits"),
+        ("surrogate", "value: a text with half a surrogate pair"),
+        ("nan", "value.1: nan is no number in JSON"),
+        ("infinite", "value.a: -inf is no number in JSON"),
+        ("object", "value: object has no form in JSON"),
+        ("key", "Output raised UnicodeEncodeError"),
+        ("deep", "has more than 100 levels"),
+        ("deeper", "has more than 100 levels"),
+        ("leave", "predict raised GeneratorExit at models.py:"),
+        ("interrupt", "predict raised KeyboardInterrupt at models.py:"),
+        ("unavailable", "predict raised Unavailable: the database is away"),
+        ("system", "predict gave SystemExit; the"),
+        ("error", "predict gave InvalidInput; the"),
+        ("no number", "units raised ValueError"),
+        ("no units", "units raised ValueError"),
+        ("validator", "Input raised KeyError at models.py:"),
+    ],
+)
+def test_what_cannot_be_stored_fails_its_item_alone_and_names_the_field(opened: Open, text: str, detail: str) -> None:
+    with capture_logs() as lines:
+        results = opened("Hostile").results_of(queries(["kind"] * 5 + [text] + ["kind"] * 4))
+    assert [result["status"] for result in results] == ["succeeded"] * 5 + ["failed"] + ["succeeded"] * 4
+    error = results[5]["error"]
+    assert (error["code"], detail in error["detail"]) == ("run_failed", True), error
+    assert "password" not in error["detail"]
+    orjson.dumps(results)
+    if "worker's log" in error["detail"]:
+        assert any(line["log_level"] == "warning" and line["version"].startswith("made@") for line in lines), lines
+
+
+def test_output_that_is_too_large_fails_alone(opened: Open) -> None:
+    small, large = opened("Hostile").results_of(queries(["kind", "large"]))
+    assert (small["status"], large["error"]["code"]) == ("succeeded", "output_too_large")
+    assert "CORELANE_MAX_OUTPUT_BYTES" in large["error"]["detail"]
+
+
+def test_units_are_bounded_and_bytes_become_base64(opened: Open) -> None:
+    runner = opened("Hostile")
+    results = runner.results_of(queries(["many", "negative", "bytes"]))
+    assert runner.work.tokens == MOST_UNITS + 2
+    assert results[2]["output"]["data"] == "_wA="
+    assert handler_of(runner).Output is not None
+    facts = manifest_of("shop.models:Hostile", "made", "cpu", ALLOWED).facts
+    assert facts["output_schema"]["properties"]["data"]["format"] == "base64url"
 
 
 def test_error_that_a_handler_gives_keeps_its_code(opened: Open) -> None:

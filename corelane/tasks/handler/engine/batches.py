@@ -2,22 +2,31 @@
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any, cast
 
+import orjson
 from pydantic import BaseModel, ValidationError
+from pydantic_core import to_jsonable_python
 
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.null import AnyShape
 from corelane.engine.task import Query, Window
-from corelane.errors import CorelaneError, RunFailed, last_line
+from corelane.errors import CorelaneError, CoreLost, OutputTooLarge, RunFailed, RuntimeLost
 from corelane.errors.sentences import first_fault
 from corelane.log import get_logger
 from corelane.tasks.handler.engine.thread import HandlerThread
 from corelane.tasks.handler.interface import Handler
+from corelane.tasks.handler.values import BYTES, fault_in, is_deep, output_schema
 
 log = get_logger(__name__)
+
+#: Most characters of a handler's own sentence in an item's error.
+MOST_WORDS = 2000
 
 #: What was found for an item: its output in stored form, or the error for which it fails; None while it has none.
 Found = dict[str, Any] | CorelaneError | None
@@ -68,8 +77,12 @@ class BatchOutputs(tuple[Any, ...]):
 class HandlerModel:
     """A handler that is set up, and its thread."""
 
-    def __init__(self, version: str, handler: Handler, thread: HandlerThread) -> None:
+    def __init__(self, version: str, handler: Handler, thread: HandlerThread, max_output_bytes: float) -> None:
         self.version, self.handler, self.thread = version, handler, thread
+        self._max_output_bytes = max_output_bytes
+        #: Whether `Output` has bytes and does not say what becomes of them: then they become base64.
+        schema = orjson.dumps(output_schema(handler.Output))
+        self._has_bytes = BYTES in schema and "ser_json_bytes" not in handler.Output.model_config
 
     def run(self, batch: WindowBatch) -> BatchOutputs:
         """Run a batch, or its next step; raises RunFailed, or RuntimeLost if it takes too long."""
@@ -77,36 +90,33 @@ class HandlerModel:
         run, limit_s = batch.run, self.handler.timeout_s
         began = time.monotonic()
         left_s = None if limit_s is None else max(0.0, limit_s - run.seconds)
-        is_last = run.is_over = self.thread.call(lambda: self._step(batch), left_s)
+        found, run.is_over = self.thread.call(lambda: self._step(batch), left_s)
         run.seconds += time.monotonic() - began
         outputs = BatchOutputs()
-        found = self._check(run.latest, len(batch.items), is_last=is_last)
         outputs.by_item = {id(item): each for item, each in zip(batch.items, found, strict=False)}
         return outputs
 
-    def _step(self, batch: HandlerBatch) -> bool:
-        """Call ``predict``, or ask it for its next outputs; return whether these are the last."""
-        run = batch.run
+    def _step(self, batch: HandlerBatch) -> tuple[list[Found], bool]:
+        """Call ``predict``, or ask it for its next outputs; return them, and whether they are the last."""
+        run, is_last = batch.run, True
         try:
             if run.steps is None:
                 options = batch.items[0].options
                 found = self.handler.predict(
                     [item.given for item in batch.items], *([] if options is None else [options])
                 )
-                if not isinstance(found, Iterator):
-                    run.latest = found
-                    return True
-                run.steps = found
-            try:
-                run.latest = next(run.steps)
-                return False
-            except StopIteration:
-                return True
-        except (Exception, SystemExit) as error:
-            if isinstance(error, CorelaneError) and error.retryable:
-                raise
-            log.info("handler_raised", version=self.version, items=len(batch.items), exc_info=len(batch.items) == 1)
-            raise RunFailed(f"predict raised {type(error).__name__}: {last_line(error)}") from error
+                run.steps, run.latest = (found, None) if isinstance(found, Iterator) else (None, found)
+            if run.steps is not None:
+                try:
+                    run.latest, is_last = next(run.steps), False
+                except StopIteration:
+                    is_last = True
+        except (RuntimeLost, CoreLost):
+            raise
+        except BaseException as error:
+            # A batch of several items runs again in halves, down to the item at fault.
+            raise self.raised("predict", error, is_alone=len(batch.items) == 1) from None
+        return self._check(run.latest, len(batch.items), is_last=is_last), is_last
 
     def _check(self, found: Any, count: int, *, is_last: bool) -> list[Found]:
         """Return what was found for each item, in stored form; raise RunFailed if that cannot be said."""
@@ -117,13 +127,57 @@ class HandlerModel:
         return [self._output(each) if is_last or each is not None else None for each in found]
 
     def _output(self, output: Any) -> Found:
-        if isinstance(output, CorelaneError):
-            return output
-        if isinstance(output, Exception):
-            return RunFailed(f"{type(output).__name__}: {last_line(output)}")
+        if isinstance(output, BaseException):
+            return cast(CorelaneError, output) if words_of(output) else self.raised("predict", output, "gave")
+        form, made = self.handler.Output, output
         try:
-            form = self.handler.Output
-            return (output if isinstance(output, form) else form.model_validate(output)).model_dump(mode="json")
-        except ValueError as error:
-            fault = first_fault(error) if isinstance(error, ValidationError) else last_line(error)
-            return RunFailed(f"predict gave an output that is none: {fault}")
+            made = output if isinstance(output, form) else form.model_validate(output)
+            found = self._dump(made)
+            size = len(raw := orjson.dumps(found))
+            # A null may have been a number that JSON has no word for.
+            fault = fault_in(made.model_dump()) if b"null" in raw or is_deep(raw) else None
+        except ValidationError as error:
+            fault = first_fault(error, own_words=False)
+        except BaseException as error:
+            fault = fault_in(made)
+            if fault is None:
+                return self.raised("Output", error)
+        if fault is not None:
+            return RunFailed(f"predict gave an invalid output: {fault}")
+        if size > self._max_output_bytes:
+            return OutputTooLarge(
+                f"the output has {size:,} bytes as JSON, and at most {self._max_output_bytes:,} are taken: have the "
+                "handler return less, or the operator raise CORELANE_MAX_OUTPUT_BYTES"
+            )
+        return found
+
+    def _dump(self, made: BaseModel) -> dict[str, Any]:
+        if self._has_bytes:
+            return cast(dict[str, Any], to_jsonable_python(made.model_dump(), bytes_mode="base64"))
+        return made.model_dump(mode="json")
+
+    def raised(self, call: str, error: BaseException, verb: str = "raised", *, is_alone: bool = True) -> RunFailed:
+        """Log an error of the handler's code; return what callers see of it: its type and place, but not its text.
+
+        The text may hold anything. Only errors of ``corelane.errors`` are meant for callers.
+        """
+        kind = type(error).__name__
+        log.warning("handler_failed", version=self.version, call=call, error=kind, exc_info=error if is_alone else None)
+        if (words := words_of(error)) is not None:
+            return RunFailed(f"{call} {verb} {kind}: {words}")
+        package = type(self.handler).__module__.partition(".")[0]
+        own = [
+            f" at {Path(frame.f_code.co_filename).name}:{line}"
+            for frame, line in walk_tb(error.__traceback__)
+            if str(frame.f_globals.get("__name__")).partition(".")[0] == package
+        ]
+        place = own[-1] if own else ""
+        return RunFailed(f"{call} {verb} {kind}{place}; the worker's log says more")
+
+
+def words_of(error: BaseException) -> str | None:
+    """Return the sentence of an error that is meant for callers; None if it is not, or cannot be stored."""
+    with suppress(Exception):
+        if isinstance(error, CorelaneError) and orjson.dumps([error.code, error.detail]):
+            return error.detail[:MOST_WORDS] or None
+    return None

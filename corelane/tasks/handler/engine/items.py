@@ -11,22 +11,24 @@ from corelane.domain.jobs import JobStatus
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.task import Query, Ready, Result, RunnerWork, TaskEngine, Window, failure
-from corelane.errors import CorelaneError, InvalidInput, RunFailed, last_line
+from corelane.errors import CorelaneError, InvalidInput
 from corelane.errors.sentences import first_fault
-from corelane.tasks.handler.engine.batches import BatchOutputs, HandlerBatch, HandlerBucket, ItemToRun
-from corelane.tasks.handler.interface import Handler
+from corelane.tasks.handler.engine.batches import BatchOutputs, HandlerBatch, HandlerBucket, HandlerModel, ItemToRun
 
 #: The length of a bucket that holds any item.
 ANY_LENGTH = 1 << 62
+
+#: Most units that an item counts for. Sums of many such items are exact in Redis.
+MOST_UNITS = 1_000_000_000
 
 
 class HandlerEngine(TaskEngine[ItemToRun]):
     """Reads items, and makes results of outputs."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, model: HandlerModel) -> None:
+        self._model, self._handler = model, model.handler
         self.work = RunnerWork()
-        self.bucket = HandlerBucket(ANY_LENGTH, handler.max_batch)
-        self._handler = handler
+        self.bucket = HandlerBucket(ANY_LENGTH, model.handler.max_batch)
 
     def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[ItemToRun]]:
         """Return each item in the handler's form, or the result that says what is wrong with it."""
@@ -43,11 +45,11 @@ class HandlerEngine(TaskEngine[ItemToRun]):
             name: each for name, each in vars(query.options).items() if name not in type(query.options).model_fields
         }
         options = self._options(given)
-        item = _read(self._handler.Input, orjson.loads(query.text), "")
+        item = self._read("Input", orjson.loads(query.text))
         try:
-            units = max(1, int(self._handler.units(item)))
-        except Exception as error:
-            raise RunFailed(f"units raised {type(error).__name__}: {last_line(error)}") from None
+            units = min(MOST_UNITS, max(1, int(self._handler.units(item))))
+        except (Exception, GeneratorExit) as error:
+            raise self._model.raised("units", error) from None
         key = orjson.dumps(given, option=orjson.OPT_SORT_KEYS).decode()
         bucket = HandlerBucket(ANY_LENGTH, self.bucket.rows, key)
         return ItemToRun(query, (Window(0, units, units),), item, options, bucket)
@@ -57,7 +59,16 @@ class HandlerEngine(TaskEngine[ItemToRun]):
             if given:
                 raise InvalidInput(f"this handler takes no options, as {next(iter(given))}")
             return None
-        return _read(self._handler.Options, given, "options: ")
+        return self._read("Options", given)
+
+    def _read(self, form: str, value: Any) -> BaseModel:
+        try:
+            found: BaseModel = getattr(self._handler, form).model_validate(value)
+        except ValidationError as error:
+            raise InvalidInput(f"{'options: ' if form == 'Options' else ''}{first_fault(error)}") from None
+        except (Exception, GeneratorExit) as error:
+            raise self._model.raised(form, error) from None
+        return found
 
     def fill(self, bucket: Bucket, rows: Sequence[tuple[ItemToRun, Window]], height: int) -> WindowBatch:  # noqa: ARG002
         """Return a batch of items; its arrays only say how many units it has."""
@@ -75,10 +86,3 @@ class HandlerEngine(TaskEngine[ItemToRun]):
         if isinstance(found, CorelaneError):
             return failure(item.query, found)
         return {"status": str(JobStatus.SUCCEEDED), "output": found, "windows": 1, "error": None}
-
-
-def _read(form: type[BaseModel], value: Any, place: str) -> BaseModel:
-    try:
-        return form.model_validate(value)
-    except ValidationError as error:
-        raise InvalidInput(f"{place}{first_fault(error)}") from None

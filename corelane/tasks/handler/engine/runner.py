@@ -27,7 +27,7 @@ class HandlerRunner(Runner):
     """Answers items with one handler. Not thread-safe."""
 
     def __init__(self, served: ServedModel, model: HandlerModel, limits: RunnerLimits = UNLIMITED) -> None:
-        engine = HandlerEngine(model.handler)
+        engine = HandlerEngine(model)
         super().__init__(engine, served, model.run, limits=limits, unload=model.thread.close)
         self.most_tokens = model.handler.max_batch_units or self.most_tokens
         #: Batches whose generators have more steps to make.
@@ -60,9 +60,10 @@ class HandlerRunner(Runner):
             thread.close()
             raise
         summary = artifact.summary(None) | {"bytes": max(0, resident_bytes() - before)}
-        ladder = (HandlerEngine(handler).bucket,)
+        model = HandlerModel(manifest.version_id, handler, thread, limits.max_output_bytes)
+        ladder = (HandlerEngine(model).bucket,)
         served = ServedModel(manifest.name, manifest.version_id, summary, ladder, manifest.task)
-        return cls(served, HandlerModel(manifest.version_id, handler, thread), limits)
+        return cls(served, model, limits)
 
     def warm_up(self) -> None:
         """Do nothing: ``setup`` has warmed it up."""

@@ -19,6 +19,7 @@ from pydantic import BaseModel
 from corelane.artifacts.manifest import digest_file
 from corelane.errors import ArtifactRefused, CorelaneError, RuntimeLost, first_line
 from corelane.tasks.handler.interface import Handler
+from corelane.tasks.handler.values import output_schema
 
 #: A handler's name: its module and its class.
 PATH = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")
@@ -130,7 +131,7 @@ def _schema(path: str, handler: type[Handler], name: str, mode: Any) -> dict[str
     if not (isinstance(form, type) and issubclass(form, BaseModel)):
         raise ArtifactRefused(f"{path}: {name} must be a pydantic model, and is {form!r}")
     try:
-        return form.model_json_schema(mode=mode)
+        return output_schema(form) if name == "Output" else form.model_json_schema(mode=mode)
     except Exception as error:
         raise ArtifactRefused(f"{path}: {name} has no JSON schema: {first_line(error)}") from None
 

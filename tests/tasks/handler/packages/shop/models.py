@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field, RootModel
+from pydantic import BaseModel, Field, RootModel, field_validator
 
 from corelane import Handler
-from corelane.errors import InvalidInput
+from corelane.errors import InvalidInput, Unavailable
 
 GOOD, BAD = {"clean", "good", "kind"}, {"bad", "dirty", "rude"}
 
@@ -152,6 +152,61 @@ class Hanging(Sentiment):
         if text == "crash":
             os.kill(os.getpid(), signal.SIGKILL)
         return super().judge(text)
+
+
+def nested(depth: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(depth):
+        found = [found]
+    return found
+
+
+class Anything(BaseModel):
+    value: Any = None
+    data: bytes = b""
+
+
+#: What no JSON holds, and what is too large or too deep.
+ODD: dict[str, Any] = {
+    "huge": 10**40,
+    "surrogate": "\ud800",
+    "nan": [0.5, float("nan")],
+    "infinite": {"a": float("-inf")},
+    "object": object(),
+    "key": {"\ud800": 1},
+    "deep": nested(150),
+    "deeper": nested(400),
+    "large": "a" * 3_000_000,
+}
+
+
+class Text2(Text):
+    @field_validator("text")
+    @classmethod
+    def _is_known(cls, text: str) -> str:
+        return dict[str, str]()["password"] if text == "validator" else text
+
+
+class Hostile(Handler):
+    """Gives what cannot be stored, raises what is no Exception, and asks for impossible units."""
+
+    Input = Text2
+    Output = Anything
+
+    def units(self, item: Any) -> Any:
+        return {"many": 10**18, "negative": -5, "no number": float("nan"), "no units": "password"}.get(item.text, 1)
+
+    def predict(self, items: list[Any]) -> list[Any]:
+        texts = [item.text for item in items]
+        if "leave" in texts:
+            raise GeneratorExit("password")
+        if "interrupt" in texts:
+            raise KeyboardInterrupt("password")
+        if "unavailable" in texts:
+            raise Unavailable("the database is away")
+        errors: dict[str, Any] = {"error": InvalidInput("\ud800"), "system": SystemExit("password")}
+        bytes_of = {"bytes": {"data": b"\xff\x00"}}
+        return [errors.get(text) or bytes_of.get(text) or {"value": ODD.get(text)} for text in texts]
 
 
 class Broken(Sentiment):

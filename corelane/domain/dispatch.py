@@ -57,6 +57,9 @@ LOW_TURN = 8
 #: A ref of more items than this is forged: the settings only allow much smaller slices.
 MOST_REF_ITEMS = 1000
 
+#: Most tokens that a ref is charged. The Lua library takes no number of more digits, and their sums are exact there.
+MOST_REF_TOKENS = 10**12 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Core:
@@ -110,7 +113,7 @@ class Ref:
 
     def encode(self) -> str:
         """Return the text that is written to a lane."""
-        place = f"{self.payload}:{self.first}:{self.count}:{self.tokens}:{self.attempt}"
+        place = f"{self.payload}:{self.first}:{self.count}:{min(self.tokens, MOST_REF_TOKENS)}:{self.attempt}"
         return f"{self.job}:{self.owner}:{self.priority}:{place}"
 
     @property

@@ -104,7 +104,7 @@ class Settings(GroupedFields):
         description="Most windows read of one item, which fails beyond; 2,000,000 characters of English have 2,000.",
     )
     max_output_bytes: int = Field(
-        1024**2, ge=1024, description="Most bytes of a handler's output for one item, as JSON."
+        1024**2, ge=1024, description="Most bytes of a handler's output for an item, as JSON."
     )
     max_wait_s: float = Field(60, ge=0, description="Longest time a request may wait for a job, in seconds.")
     inline_results: int = Field(100, ge=0, description="Jobs of at most this many items carry results inline.")

@@ -5,15 +5,17 @@ the lease lapses.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
 
 from corelane.domain.dispatch import Ref
-from corelane.domain.jobs import TaskOptions
+from corelane.domain.jobs import DEFAULT_TASK, TaskOptions
 from corelane.domain.prices import NOTHING
 from corelane.domain.request_facts import RequestFacts
+from corelane.errors import RunFailed
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.claimed_items import Items, read_items
@@ -22,10 +24,15 @@ from corelane.store.link.library import Command
 from corelane.store.link.link import call
 from corelane.store.parts import NO_PARTS, Offered, PartsDone, TakenPart
 from corelane.store.texts import RecentTexts
+from corelane.tasks.results import failed_result
 
 #: Longest time of one blocking pop, in seconds. It is short, so that the stop flag is seen and the bell does not
 #: expire.
 POP_S = 1
+
+#: Bounds of the figures that are sent: microseconds, windows and tokens of one commit, and a time. Lua writes whole
+#: numbers in full up to 10^14 in texts, and is exact up to 2^53.
+MOST_FIGURE, MOST_US = 10**13, 2**53
 
 OPEN_STATUSES = (b"queued", b"running")
 
@@ -69,6 +76,21 @@ class SliceResults:
     ref: Ref
     results: list[dict[str, Any]]
     is_shared: bool = False
+    task: str = DEFAULT_TASK
+
+    def encode(self) -> bytes:
+        """Return the results as JSON. One that JSON cannot hold fails alone, here too."""
+        try:
+            return orjson.dumps(self.results)
+        except TypeError:
+            for place, result in enumerate(self.results):
+                try:
+                    orjson.dumps(result)
+                except TypeError as error:
+                    detail = f"the result cannot be stored as JSON: {error}"
+                    named = result["index"], result["id"], RunFailed.code
+                    self.results[place] = failed_result(self.task, *named, detail)
+            return orjson.dumps(self.results)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,12 +195,16 @@ class Dispatch:
 
     def _steps(self, request: ExchangeRequest) -> Iterator[TripStep]:
         """Yield the commands of a trip, in the order in which Redis runs them."""
-        parts, lost, spent = request.parts, request.lost, dict(request.spent)
+        parts, lost = request.parts, countable(request.lost)
+        spent: dict[str, Sequence[int]] = {
+            job: sums for job, given in request.spent.items() if (sums := countable(given))
+        }
+        sent_us = next(iter(countable([request.sent_us], MOST_US)), None)
         if request.wait:
             yield TripStep(("wait", ""), ("BLPOP", keys.wake(self._core), POP_S), bool)
         for lease, outcomes in request.commits.items():
-            yield TripStep(("commit", lease), self._commit(lease, outcomes, spent, request.sent_us, lost), int)
-            lost = ()
+            yield TripStep(("commit", lease), self._commit(lease, outcomes, spent, sent_us, lost), int)
+            lost = []
         for job in request.jobs:
             yield TripStep(("job", job), ("HGET", keys.job(job), "status"), lambda reply: reply)
         for lease, command in _tellings(request.previews):
@@ -220,7 +246,7 @@ class Dispatch:
         ]
         ttl = self._settings.results_ttl_s
         ask = {"lease": lease, "only_lapsed": False, "ttl": ttl, "envelope": bell, "stretches": stretches}
-        self._link.run("return_claim", **ask, lost=lost, price=self._price)
+        self._link.run("return_claim", **ask, lost=countable(lost), price=self._price)
 
     def fetch(self, claim: Claim) -> list[ClaimedSlice]:
         """Return the items of a claim; leave out refs whose payloads are gone or cannot be read.
@@ -272,6 +298,7 @@ class Dispatch:
         lost: Sequence[int],
     ) -> Command:
         """Build the commit of a lease. What was spent on a job is sent with the job's first results."""
+        results = [outcome.encode() for outcome in outcomes]
         stretches = []
         its_spent = {}
         for outcome in outcomes:
@@ -279,7 +306,6 @@ class Dispatch:
             stretches.append((outcome.ref.encode(), len(outcome.results) - failed, failed))
             if (sums := spent.pop(outcome.ref.job, None)) is not None:
                 its_spent[outcome.ref.job] = sums
-        results = [orjson.dumps(outcome.results) for outcome in outcomes]
         ttl = self._settings.results_ttl_s
         ask = {"lease": lease, "core": self._core, "ttl": ttl, "spent": its_spent, "sent_us": sent_us}
         if shared := [outcome.ref.key for outcome in outcomes if outcome.is_shared]:
@@ -288,11 +314,23 @@ class Dispatch:
 
 
 def _tellings(previews: Sequence[LeasedPreview]) -> Iterator[tuple[str, Command]]:
-    """Build the commands that write the best results so far, one command for each lease."""
-    for lease in dict.fromkeys(preview.lease for preview in previews):
-        own = [preview for preview in previews if preview.lease == lease]
-        items = [(preview.ref.job, preview.ref.first) for preview in own]
-        yield lease, call("add_partials", *(orjson.dumps(preview.data) for preview in own), lease=lease, items=items)
+    """Build the commands that write the best results so far, one for each lease, without those JSON cannot hold."""
+    by_lease: dict[str, list[tuple[bytes, tuple[str, int]]]] = {}
+    for preview in previews:
+        with suppress(TypeError):
+            found = orjson.dumps(preview.data), (preview.ref.job, preview.ref.first)
+            by_lease.setdefault(preview.lease, []).append(found)
+    for lease, own in by_lease.items():
+        data, items = zip(*own, strict=True)
+        yield lease, call("add_partials", *data, lease=lease, items=items)
+
+
+def countable(figures: Sequence[Any], most: int = MOST_FIGURE) -> list[int]:
+    """Return figures of observers as Redis can add them up; none of them if one is no number."""
+    try:
+        return [min(most, max(0, int(each))) for each in figures]
+    except (TypeError, ValueError, OverflowError):
+        return []
 
 
 def _parse_taken(reply: Sequence[Any]) -> tuple[Claim | None, TakenPart | None, int]:

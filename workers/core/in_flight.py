@@ -172,7 +172,7 @@ class InFlight:
                 del self.pending[key]
                 if not running.rows:
                     batch.tokens[ref.job] = batch.tokens.get(ref.job, 0) + ref.tokens
-                outcome = SliceResults(ref, [results[n] for n in range(len(ids))], pending.is_shared)
+                outcome = SliceResults(ref, [results[n] for n in range(len(ids))], pending.is_shared, pending.task)
                 self.done.setdefault(pending.lease, []).append(outcome)
                 batch.slices.append((pending, outcome))
         batch.seconds, batch.core_s = self._passed((batch.began, batch.cpu_began), on_cpu=not batch.runner.overlaps)

@@ -93,6 +93,16 @@ test-monitoring: prometheus ## Test alerts and boards
 test-acl: $(VENV)/.installed-dev ## Run the test suite as a user of Redis with the rights of `corelane redis-acl`
 	REDIS_TEST_ACL=1 $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 
+# What runs a model or compiles one.
+CPU_TESTS := tests/compile tests/tasks tests/plugins/backends tests/corelane/test_runner.py \
+	tests/corelane/test_artifact_cache.py tests/corelane/test_instructions.py tests/corelane/test_cpu_kinds.py
+CPU_KINDS ?= avx2 avx2_vnni avx512 avx512_vnni avx512_bf16 amx
+
+.PHONY: test-cpus
+test-cpus: $(VENV)/.installed-dev ## Run the tests of engines, compilers and tasks as on each kind of CPU that this one exceeds; CPU_KINDS=avx2
+	@for kind in $(CPU_KINDS); do $(SUITE) -q --cpu-kind $$kind --ignore=tests/compile/test_neuron_targets.py \
+		$(CPU_TESTS) || exit; done
+
 .PHONY: redis-servers
 redis-servers: $(VENV)/.installed-dev ## Get Debian's Redis 7, Redis 8 and Valkey 8 for the tests
 	@$(BIN)/python -m tests.redis_servers.debian

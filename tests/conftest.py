@@ -28,6 +28,7 @@ from corelane.artifacts.manifest import Artifact
 from corelane.broker.app import bell_envelope, make_celery
 from corelane.cli.redis_server import server_argv
 from corelane.settings import Settings
+from tests import cpu_kinds
 from tests.artifacts_for_tests import keep_built_in, keep_tiny_artifact, keep_tiny_model
 from tests.neuron_for_tests import save_neuron_artifact, save_neuron_python
 from tests.redis_for_tests import USER, admin_url, client_of, server_binary, service_url, users_file
@@ -92,6 +93,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fuzz", type=int, default=4, help="examples a route of the fuzzed API")
     parser.addoption("--families", action="store_true", help="each architecture, rare ones too")
     parser.addoption("--fast", action="store_true", help="only tests that start no process and compile nothing")
+    parser.addoption("--cpu-kind", choices=cpu_kinds.KINDS, help="play a kind of CPU that this machine has or exceeds")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(cpu_kinds)
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -5,6 +5,7 @@ artifact for each kind of CPU. A kind is named after the latest instruction set 
 has the instruction sets of earlier kinds.
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -12,6 +13,16 @@ CPUINFO = Path("/proc/cpuinfo")
 
 #: The instruction sets that matter, as the kernel names them, oldest first.
 INSTRUCTION_SETS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
+
+#: The latest instruction set that oneDNN uses with each value of ONEDNN_MAX_CPU_ISA, if one is left out. ``avx2`` with
+#: VNNI is no kind of its own: no number format is faster there.
+LIMITS = {
+    **dict.fromkeys(("SSE41", "AVX"), ""),
+    **dict.fromkeys(("AVX2", "AVX2_VNNI", "AVX2_VNNI_2"), "avx2"),
+    "AVX512_CORE": "avx512f",
+    "AVX512_CORE_VNNI": "avx512_vnni",
+    **dict.fromkeys(("AVX512_CORE_BF16", "AVX512_CORE_FP16"), "avx512_bf16"),
+}
 
 #: The instruction sets that make a number format fast.
 FAST_BY = {
@@ -25,15 +36,21 @@ AUTO_KIND, THIS_CPU = "auto", "this"
 
 
 def instruction_sets(cpuinfo: str | None = None) -> tuple[str, ...]:
-    """Return the instruction sets that matter, of this CPU or in ``cpuinfo`` (the kernel's text); empty if unknown."""
+    """Return the instruction sets that matter, of this CPU or in ``cpuinfo`` (the kernel's text); empty if unknown.
+
+    Of this CPU, those that ONEDNN_MAX_CPU_ISA leaves to the libraries.
+    """
+    most = len(INSTRUCTION_SETS)
     if cpuinfo is None:
+        limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "").upper()  # noqa: TID251  # oneDNN's
+        most = rank_of(LIMITS[limit]) if limit in LIMITS else most
         try:
             cpuinfo = CPUINFO.read_text()
         except OSError:
             return ()
     line = next((line for line in cpuinfo.splitlines() if line.startswith("flags")), "")
     flags = set(line.partition(":")[2].split())
-    return tuple(name for name in INSTRUCTION_SETS if name in flags)
+    return tuple(name for name in INSTRUCTION_SETS[:most] if name in flags)
 
 
 def lacking(chosen_on: str, dtype: str, present: Iterable[str]) -> list[str]:

@@ -164,6 +164,7 @@ def test_artifact_for_a_cpu_kind_lies_beside_the_others(tiny_model: Path, data: 
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("corelane.artifacts.instructions.CPUINFO", tmp_path / "cpuinfo")
+        patch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
         (tmp_path / "cpuinfo").write_text("flags\t: avx2 avx512f avx512_bf16\n")
         before = build(str(tiny_model), settings=data, buckets="2x32", dtype="fp32")
         write_calibration(before.path, CALIBRATION.model_copy(update={"version": before.manifest.version}))

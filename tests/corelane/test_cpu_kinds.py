@@ -105,6 +105,7 @@ def test_remote_root_gives_each_kind_its_own_and_the_cache_when_it_is_away(
 def test_serve_compiles_for_this_cpu_only_where_it_is_asked_to(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(data_dir=root.parent, compile_per_cpu=True)
     monkeypatch.setattr("corelane.artifacts.instructions.CPUINFO", root / "cpuinfo")
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     for flags, lacks in ((f"avx2 {BF16}", False), ("avx2", False), (f"avx2 {AMX}", True), ("asimd", False)):
         (root / "cpuinfo").write_text(f"flags\t: {flags}\n")
         assert compiled(settings, "tiny-qa", "cpu") is not None

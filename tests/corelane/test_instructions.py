@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from corelane.artifacts.instructions import instruction_sets, lacking
+from corelane.artifacts.instructions import host_kind, instruction_sets, lacking
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, missing_instructions
 from corelane.cli.doctor import check_artifact
 from corelane.log import get_logger
@@ -39,12 +39,26 @@ def test_what_made_a_dtype_fast_and_is_not_here_is_named(
     assert lacking(chosen_on, dtype, present) == missing
 
 
+@pytest.mark.parametrize(
+    ("limit", "kind"),
+    [("AVX2", "avx2"), ("avx512_core", "avx512f"), ("AVX512_CORE_AMX", "amx_bf16"), ("odd", "amx_bf16")],
+)
+def test_limit_of_the_libraries_makes_this_cpu_an_older_kind(
+    limit: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(SAPPHIRE_RAPIDS)
+    monkeypatch.setattr("corelane.artifacts.instructions.CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+    assert host_kind() == kind
+
+
 def test_artifact_of_another_cpu_is_warned_of_by_worker_and_doctor(
     tiny_artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert missing_instructions(tiny_artifact.manifest) == []
     (tmp_path / "cpuinfo").write_text("flags\t\t: avx2 avx512f\n")
     monkeypatch.setattr("corelane.artifacts.instructions.CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     other = tiny_artifact.manifest.model_copy(update={"dtype": "bf16", "tools": {"cpu": "avx2 avx512_bf16 amx_bf16"}})
     assert missing_instructions(other.model_copy(update={"target": "inf2"})) == []
     folder = tmp_path / "artifacts" / other.name / other.version / "cpu"

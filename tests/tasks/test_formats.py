@@ -1,5 +1,6 @@
 """Models of each task answer alike in each format that a CPU reads."""
 
+from collections.abc import Callable
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.cpu_kinds import TOLD
 from tests.tasks.tiny import FAMILIES, TASKS, answer, compiled, queries_of, save_task
 
 #: A label and its score for each token: two labels of one may be all but tied, and then their scores are, too.
@@ -27,7 +29,9 @@ CASES = dict.fromkeys([*zip(TASKS, FAMILIES, strict=True), *(("token-classificat
 
 
 @pytest.mark.parametrize(("task", "kind"), CASES)
-def test_answers_are_alike_in_each_format(task: str, kind: str, tmp_path: Path) -> None:
+def test_answers_are_alike_in_each_format(
+    task: str, kind: str, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
     # Heads of random weights tell texts apart if those are large.
     folder = save_task(task, tmp_path / "tiny", kind, larger=12.0 if "Sequence" in TASKS[task][0] else None)
     queries = queries_of(task, 8, **OPTIONS.get(task, {}))
@@ -37,5 +41,7 @@ def test_answers_are_alike_in_each_format(task: str, kind: str, tmp_path: Path) 
         assert (artifact.manifest.format, artifact.manifest.dtype) == (format, dtype)
         found = [scores_of(each) for each in answer(artifact, queries)]
         assert [each.shape for each in found] == [each.shape for each in exact]
+        worst = np.abs(np.concatenate(found) - np.concatenate(exact)).max()
+        record_property(TOLD, f"{format} {dtype}: off by {worst:.4f} at most, {task} by {kind}")
         assert np.concatenate(found) == pytest.approx(np.concatenate(exact), abs=0.05)
         assert np.corrcoef(np.concatenate(found), np.concatenate(exact))[0, 1] > 0.9

@@ -77,7 +77,7 @@ class Plugin:
         return None
 
     def body_limits(self, settings: "Settings") -> Mapping[str, tuple[int, str]]:
-        """Return the most bytes of a request's body and the setting for it, by path, where it differs from core's."""
+        """Return the most bytes of a request's body and its setting, if any, by path, where it differs from core's."""
         return {}
 
     async def check_url(self, settings: "Settings", store: "JobStore", name: str, url: str, owner: str) -> bool:

@@ -146,6 +146,16 @@ def test_uploaded_file_may_be_larger_than_other_bodies(settings: Settings, core:
         assert console.post("/console/ask", data={"question": "q", "context": "c" * 2000}).status_code == 413
 
 
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "multipart/form-data; boundary=b"])
+def test_form_is_short(kind: str, console: TestClient) -> None:
+    for path, most in (("sign-in", 4096), ("models/load", 4096), ("ask", 65_536), ("contexts", 65_536)):
+        for size in (most, most + 1):
+            for content in (b"&" * size, iter([b"&" * size])):
+                found = console.post(f"/console/{path}", content=content, headers={"Content-Type": kind})
+                assert (found.status_code == 413) == (size > most), (path, size)
+        assert "forms are for short values" in found.text
+
+
 def test_change_from_another_site_is_refused(console: TestClient, bench: Bench) -> None:
     job = bench.submit(1)
     for place in ("cancel", "delete", "retry"):

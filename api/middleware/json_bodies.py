@@ -11,9 +11,6 @@ from corelane.settings import Settings
 from corelane.submitting.large_bodies import LARGE_BYTES, BodyRoom, LargeBodies, load
 from corelane.submitting.submitter import require_few_items
 
-#: Lists of items, which are counted before they are validated.
-LISTS = ("items", "inputs")
-
 
 class JsonRequest(Request):
     """A request whose JSON is read by orjson, ten times as fast as the standard library for large jobs.
@@ -53,10 +50,9 @@ async def enter(request: Request) -> BodyRoom:
 def read_json(settings: Settings, sent: bytes, model: type[BaseModel] | None = None) -> Any:
     """Return a body's value, validated if a model is given; raise what ``JsonRequest.json`` raises."""
     value = load(sent)
-    if isinstance(value, dict):
-        for name in LISTS:
-            if isinstance(listed := value.get(name), list):
-                require_few_items(settings, len(listed))
+    # All other lists are bounded by their types.
+    if isinstance(value, dict) and isinstance(items := value.get("items"), list):
+        require_few_items(settings, len(items))
     if model is None:
         return value
     try:

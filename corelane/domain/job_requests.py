@@ -1,13 +1,40 @@
 """The requests that make jobs: a body of JSON, or the first line of a job that is sent as lines. Pure."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from corelane.domain.job_references import MAX_URL_CHARS
 from corelane.domain.jobs import Item, JobHead
+from corelane.domain.wire import MOST_ROWS
+from corelane.errors import TooLarge
 from corelane.errors.sentences import first_fault
+
+
+def count_rows(items: Sequence[Any], rows_by: str, shared: int = 1) -> int:
+    """Count the rows of items, as they came or validated, up to the first item beyond the bound.
+
+    ``rows_by`` is the field with a row for each entry; an item without it has ``shared`` rows. Empty if no field has.
+    """
+    if not rows_by:
+        return len(items)
+    rows = 0
+    for item in items:
+        own = item.get(rows_by) if isinstance(item, dict) else getattr(item, rows_by, None)
+        rows += len(own) if isinstance(own, list | tuple) else shared
+        if rows > MOST_ROWS:
+            break
+    return rows
+
+
+def require_few_rows(items: Sequence[Any], rows_by: str, shared: int = 1) -> None:
+    """Raise TooLarge for items of too many rows; see ``count_rows``."""
+    if rows_by and count_rows(items, rows_by, shared) > MOST_ROWS:
+        raise TooLarge(
+            f"the items of the job have more than {MOST_ROWS:,} `{rows_by}` together: send several jobs, or send it "
+            "as lines (application/x-ndjson)"
+        )
 
 
 class LinesHead(JobHead):
@@ -29,6 +56,8 @@ class JobRequest(JobHead):
 
     #: The form of an item.
     item: ClassVar[type[Item]] = Item
+    #: The field of an item that gives it a row for each entry, if there is one.
+    rows_by: ClassVar[str] = ""
     #: The fields of an item that may be given in place.
     in_place: ClassVar[tuple[str, ...]] = ()
     input_url: str | None = Field(
@@ -43,7 +72,12 @@ class JobRequest(JobHead):
     @field_validator("items", mode="wrap")
     @classmethod
     def _as_they_came(cls, value: Any, validate: Callable[[Any], Any], info: ValidationInfo) -> Any:
-        """Leave items unvalidated if invalid ones should fail alone: ``submitting.items`` then checks each of them."""
+        """Leave items unvalidated if invalid ones should fail alone: ``submitting.items`` then checks each of them.
+
+        Rows are counted before anything else is looked at.
+        """
+        if isinstance(value, list):
+            require_few_rows(value, cls.rows_by)
         fails_alone = info.data.get("invalid_items") == "fail" and isinstance(value, list) and value
         return value if fails_alone else validate(value)
 

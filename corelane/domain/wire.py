@@ -23,6 +23,12 @@ from pydantic_core import PydanticKnownError
 #: Entries validated by one call: 0.3 ms if they are valid, 25 ms if all are wrong.
 PIECE = 100
 
+#: Most entries of a list in a request.
+MOST_LISTED = 10_000
+
+#: Most rows of a job of JSON: its items, each as often as it has texts to rank or labels to choose from.
+MOST_ROWS = 100_000
+
 #: Most unknown fields of one object that an error names.
 MOST_UNKNOWN = 20
 

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
+from corelane.domain.job_requests import require_few_rows
 from corelane.domain.jobs import MAX_ID, Item, JobHead, TaskOptions, as_text
 from corelane.domain.texts import TEXT_ID_FIELD, Known, is_text_id, no_text
 from corelane.domain.wire import with_few_unknown
@@ -17,7 +18,7 @@ from corelane.settings import Settings
 from corelane.store.item_files import ItemFiles, encode_error, encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.submitting.large_bodies import load
-from corelane.submitting.submitter import require_few_items
+from corelane.submitting.submitter import require_few_items, rows_of
 from corelane.submitting.texts import StoredTexts
 from corelane.tasks.estimating import Estimator
 from corelane.tasks.forms import form_of
@@ -170,6 +171,7 @@ class TolerantJobs:
     async def check(self, head: JobHead, owner: str, values: Sequence[Any]) -> tuple[ItemChecker, list[Item | BadItem]]:
         """Return the items of a job, with the errors of bad ones; raise TooLarge if there are too many."""
         require_few_items(self._settings, len(values))
+        require_few_rows(values, *rows_of(head.options))
         wanted = {name for value in values if (name := stored_in(value)) and name not in head.shared_texts}
         known = await self._stored.find_some(owner, wanted) if wanted else {}
         checker = ItemChecker(self._settings, head.shared_texts, head.options, known.get, refuses=False)

@@ -13,14 +13,16 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, Field, create_model, model_validator
 
 from corelane.domain.jobs import CallersId, Item, JobStatus, Priority, TaskOptions, Text
-from corelane.domain.wire import Entry, Wire, in_pieces
+from corelane.domain.wire import MOST_LISTED, Entry, Wire, at_most, in_pieces
 from corelane.errors import error_class
 
 #: The field by which requests name a model.
 MODEL = Field(None, min_length=1, max_length=200, description="A model version, name or alias.")
 
 #: One text, or several.
-Texts = Text | Annotated[list[Text], Field(min_length=1), in_pieces(Entry)]
+Texts = Annotated[
+    Text | Annotated[list[Text], Field(min_length=1, max_length=MOST_LISTED), in_pieces(Entry)], at_most(MOST_LISTED)
+]
 
 
 @dataclass(frozen=True, slots=True)

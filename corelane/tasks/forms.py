@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, create_model
 
 from corelane.domain.job_requests import JobRequest, LinesHead
 from corelane.domain.jobs import JobHead, TaskOptions
-from corelane.domain.wire import in_pieces
+from corelane.domain.wire import MOST_ROWS, in_pieces
 from corelane.tasks.task import Task
 
 
@@ -50,11 +50,12 @@ def _form(task: Task, base: type[JobHead]) -> Any:
     hints = {name: hint for name, hint in misplaced(task.options).items() if name not in base.model_fields}
     inside: dict[str, Any] = {"hints": MappingProxyType(hints)}
     if issubclass(base, JobRequest):
-        items = Annotated[list[task.item], Field(min_length=1), in_pieces(task.item)]  # type: ignore[name-defined]
+        bounds = Field(min_length=1, max_length=MOST_ROWS)
+        items = Annotated[list[task.item], bounds, in_pieces(task.item)]  # type: ignore[name-defined]
         fields["items"] = items | None, Field(None, description="The items of this job.")
         in_place = _in_place(task.item, base)
         fields |= in_place
-        inside |= {"item": task.item, "in_place": tuple(in_place)}
+        inside |= {"item": task.item, "in_place": tuple(in_place), "rows_by": task.rows_by}
     name = "".join(part.title() for part in task.name.split("-")) + base.__name__
     made = create_model(name, __base__=(task.shares, base) if task.shares else base, **fields)
     for name, value in inside.items():

@@ -39,6 +39,9 @@ class Task(ABC):
     #: The types of what stands beside an item's text, in a row.
     beside: tuple[type, ...]
 
+    #: The field of an item, or else of the options, whose entries are a row each; empty if an item is read once.
+    rows_by: str = ""
+
     #: The fields of a result that has no output.
     nothing: Mapping[str, Any]
 

@@ -25,14 +25,35 @@ def post(api: TestClient, route: str, value: Any) -> Any:
     return api.post(f"/v1/{route}", content=orjson.dumps(value), headers=JSON)
 
 
-@pytest.mark.parametrize(
-    ("route", "name"), [("jobs", "items"), ("hf/question-answering", "inputs")], ids=["jobs", "hf"]
-)
 @pytest.mark.parametrize("entries", [10_001, 200_000], ids=["small", "large"])
-def test_too_many_items_are_counted_and_none_is_looked_at(api: TestClient, route: str, name: str, entries: int) -> None:
-    refused = post(api, route, {name: [1] * entries})
+def test_too_many_items_are_counted_and_none_is_looked_at(api: TestClient, entries: int) -> None:
+    refused = post(api, "jobs", {"items": [1] * entries})
     assert (refused.status_code, refused.json()["code"]) == (413, "too_large")
     assert f"the job has {entries:,} items, at most 10,000 are taken" in refused.json()["detail"]
+
+
+@pytest.mark.parametrize("entries", [10_001, 200_000], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("route", "name"),
+    [
+        ("hf/question-answering", "inputs"),
+        ("hf/text-classification", "inputs"),
+        ("embeddings", "input"),
+        ("hf/sentence-similarity", "inputs.sentences"),
+        ("rerank", "documents"),
+        ("jobs", "contexts"),
+    ],
+)
+def test_entries_of_a_list_are_counted_and_none_is_looked_at(
+    api: TestClient, route: str, name: str, entries: int
+) -> None:
+    value: Any = {str(at): 1 for at in range(entries)} if name == "contexts" else [None] * entries
+    for part in reversed(name.split(".")):
+        value = {part: value}
+    refused = post(api, route, value)
+    faults = [each for each in refused.json()["errors"] if each["at"].startswith(name)]
+    assert (refused.status_code, [each["at"] for each in faults]) == (422, [name])
+    assert f"it has {entries:,} entries, at most 10,000 entries may be there" in faults[0]["detail"]
 
 
 def test_fault_in_a_large_body_is_told_as_in_a_small_one(api: TestClient) -> None:

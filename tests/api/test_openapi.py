@@ -28,6 +28,35 @@ def test_every_route_with_a_body_says_that_it_may_be_unreadable(document: dict[s
     assert silent == []
 
 
+def test_every_list_of_every_body_has_a_bound(document: dict[str, Any]) -> None:
+    schemas, unbounded, seen = document["components"]["schemas"], [], set[str]()
+
+    def walk(schema: Any, at: str) -> None:
+        if not isinstance(schema, dict):
+            return
+        if (name := schema.get("$ref", "").rpartition("/")[2]) and name not in seen:
+            seen.add(name)
+            walk(schemas[name], name)
+        kind, values = schema.get("type"), schema.get("additionalProperties")
+        if (kind == "array" and "maxItems" not in schema) or (
+            values and values is not True and kind == "object" and "maxProperties" not in schema
+        ):
+            unbounded.append(at)
+        inside = {**schema.get("properties", {}), "*": values, "[]": schema.get("items")}
+        for name, each in inside.items():
+            walk(each, f"{at}.{name}")
+        for each in (*schema.get("anyOf", ()), *schema.get("oneOf", ()), *schema.get("allOf", ())):
+            walk(each, at)
+
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            for content in operation.get("requestBody", {}).get("content", {}).values():
+                walk(content.get("schema"), path)
+                walk(content.get("itemSchema"), path)
+    assert {"HfSimilarity", "EmbeddingsBody", "RerankBody", "Ranked", "LabelledText"} <= seen
+    assert unbounded == []
+
+
 def test_examples_are_valid_requests(document: dict[str, Any]) -> None:
     body = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]["application/json"]
     assert len(body["examples"]) >= 2

@@ -74,6 +74,12 @@ class JobSizing:
         self.items += 1
         self.tokens += tokens
 
+    def add_all(self, items: Iterable[Item | BadItem]) -> None:
+        """Measure the items of a whole job."""
+        for item in items:
+            self.add(item)
+        self.close()
+
     def close(self) -> "JobSizing":
         """End the slice that is being filled; return this object."""
         if not self._slice:
@@ -144,16 +150,14 @@ class JobDryRuns:
 
     async def job(self, submission: Submission, bad: Iterable[BadItem] = ()) -> JobForecast:
         """Forecast a job whose items are given, without the ``bad`` ones, which would fail by themselves."""
-        self._submitter.check_sizes(submission)
+        await self._submitter.beside_others(submission, self._submitter.check_sizes)
         head, owner = submission.head, submission.owner
         admission = await self._submitter.admit(head, owner, submission.id)
         wanted = stored_ids(head, submission.items)
         known = await self._submitter.texts.find(owner, wanted, afresh=True) if wanted else {}
         sizing = await self.begin(head, owner, admission, known)
         found: list[Item | BadItem] = [*submission.items, *bad]
-        for item in found:
-            sizing.add(item)
-        sizing.close()
+        await self._submitter.beside_others(submission, lambda _: sizing.add_all(found))
         refusal = None
         try:
             await self._submitter.require_room(admission, owner, sizing.tokens, asks_only=True)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, Field, field_validator
 
 from corelane.domain.jobs import Priority, Text
-from corelane.domain.wire import in_pieces
+from corelane.domain.wire import MOST_LISTED, at_most, in_pieces
 from corelane.tasks.dialects import MODEL, Asked, Dialect, Foreign, PipelineParameters, Texts, Told, listed
 from corelane.tasks.feature_extraction.wire import EmbeddingOptions
 from corelane.tasks.text import TextItem
@@ -151,7 +151,9 @@ class SimilarityInputs(Foreign):
     """A sentence, and those that it is compared with."""
 
     source_sentence: Text
-    sentences: Annotated[list[Text], Field(min_length=1), in_pieces(Foreign)]
+    sentences: Annotated[
+        list[Text], Field(min_length=1, max_length=MOST_LISTED), in_pieces(Foreign), at_most(MOST_LISTED)
+    ]
 
 
 class HfSimilarity(Foreign):

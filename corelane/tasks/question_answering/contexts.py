@@ -7,17 +7,23 @@ from pydantic import Field
 
 from corelane.domain.jobs import Item, JobHead, Text
 from corelane.domain.texts import is_text_id, no_text
-from corelane.domain.wire import OBJECT_IN_PIECES
+from corelane.domain.wire import MOST_LISTED, OBJECT_IN_PIECES, at_most
 from corelane.tasks.question_answering.wire import Question
 
 
 class SharesContexts(JobHead):
     """A job whose items may share passages."""
 
-    contexts: Annotated[dict[Annotated[str, Field(min_length=1, max_length=256)], Text], OBJECT_IN_PIECES] | None = (
-        Field(
-            None, description="Passages that several items share, by ids of your own; items name them by `context_id`."
-        )
+    contexts: (
+        Annotated[
+            dict[Annotated[str, Field(min_length=1, max_length=256)], Text],
+            Field(max_length=MOST_LISTED),
+            OBJECT_IN_PIECES,
+            at_most(MOST_LISTED),
+        ]
+        | None
+    ) = Field(
+        None, description="Passages that several items share, by ids of your own; items name them by `context_id`."
     )
 
     @property

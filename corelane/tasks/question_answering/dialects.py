@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from corelane.domain.jobs import CallersId, Priority, Text
 from corelane.domain.texts import is_text_id
-from corelane.domain.wire import Wire, in_pieces
+from corelane.domain.wire import MOST_LISTED, Wire, at_most, in_pieces
 from corelane.tasks.dialects import MODEL, Asked, Dialect, Foreign, PipelineParameters, Told
 from corelane.tasks.forms import misplaced
 from corelane.tasks.question_answering.options import AnswerOptions
@@ -134,9 +134,9 @@ class HfRequest(Foreign):
         dict.fromkeys(HfParameters.model_fields, "it belongs into `parameters`")
     )
 
-    inputs: HfInput | Annotated[list[HfInput], in_pieces(HfInput)] = Field(
-        description="One question with its context, or a list of them."
-    )
+    inputs: (
+        HfInput | Annotated[list[HfInput], Field(max_length=MOST_LISTED), in_pieces(HfInput), at_most(MOST_LISTED)]
+    ) = Field(description="One question with its context, or a list of them.")
     parameters: HfParameters = Field(default_factory=HfParameters, description="As the pipeline took them.")
     model: str | None = MODEL
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, Field
 
 from corelane.domain.jobs import Priority, Text, is_none
-from corelane.domain.wire import Entry, at_most, in_pieces
+from corelane.domain.wire import MOST_LISTED, Entry, at_most, in_pieces
 from corelane.tasks.dialects import MODEL, Asked, Dialect, Foreign, Told
-from corelane.tasks.text_ranking.wire import MOST_TEXTS, Ranked, RankingOptions
+from corelane.tasks.text_ranking.wire import Ranked, RankingOptions
 
 
 def texts_of(value: Any) -> Any:
@@ -30,12 +30,14 @@ class DocumentObject(Entry):
     text: Text
 
 
+DocumentList = Annotated[list[str | DocumentObject], Field(min_length=1, max_length=MOST_LISTED)]
+
 Documents = Annotated[
     list[Text],
-    Field(min_length=1, max_length=MOST_TEXTS),
+    Field(min_length=1, max_length=MOST_LISTED),
     in_pieces(Entry),
-    BeforeValidator(texts_of, json_schema_input_type=list[str | DocumentObject]),
-    at_most(MOST_TEXTS),
+    BeforeValidator(texts_of, json_schema_input_type=DocumentList),
+    at_most(MOST_LISTED),
 ]
 
 

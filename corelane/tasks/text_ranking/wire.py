@@ -2,22 +2,20 @@
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, FailFast, Field
 
 from corelane.domain.jobs import ERROR, WINDOWS, Item, ItemError, Result, TaskOptions, Text, is_none
-from corelane.domain.wire import at_most
+from corelane.domain.wire import MOST_LISTED, at_most
 
-#: Most texts of one item.
-MOST_TEXTS = 10_000
+#: The texts of one item. Of wrong ones the first is told alone.
+RankedTexts = Annotated[tuple[Text, ...], Field(min_length=1, max_length=MOST_LISTED), FailFast(), at_most(MOST_LISTED)]
 
 
 class Ranked(Item):
     """One query, and the texts to rank."""
 
     query: Text = Field(description="What is looked for.")
-    texts: Annotated[tuple[Text, ...], Field(min_length=1, max_length=MOST_TEXTS), at_most(MOST_TEXTS)] = Field(
-        description="The texts to rank, of any length."
-    )
+    texts: RankedTexts = Field(description="The texts to rank, of any length.")
 
 
 class RankingOptions(TaskOptions):

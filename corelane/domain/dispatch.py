@@ -184,13 +184,27 @@ def overlap(room: float, stride: int) -> int:
     return min(stride, int(room // 2))
 
 
-def estimate(beside_tokens: float, text_tokens: float, stride: int) -> int:
+def estimate(beside_tokens: float, text_tokens: float, stride: int, window: int = WINDOW_TOKENS) -> int:
     """Estimate the tokens of an item's windows; the result is at least ``LEAST_TOKENS``."""
-    beside = min(SPECIAL_TOKENS + beside_tokens, WINDOW_TOKENS * (1 - MIN_TEXT_SHARE))
-    room = WINDOW_TOKENS - beside
+    return max(LEAST_TOKENS, math.ceil(rows_tokens(text_tokens, 1, beside_tokens, beside_tokens, stride, window)))
+
+
+def rows_tokens(
+    text_tokens: float, rows: int, beside_tokens: float, longest: float, stride: int, window: int = WINDOW_TOKENS
+) -> float:
+    """Estimate the tokens of a text that is read once beside each of several things.
+
+    These have ``beside_tokens`` together, and the ``longest`` of them as many as that. A window is cut for the longest.
+    What would leave no room for the text is not read, but it is tokenized, and counts once.
+    """
+    widest = SPECIAL_TOKENS + longest
+    beside = min(widest, window * (1 - MIN_TEXT_SHARE))
+    room = window - beside
     windows = count_windows(text_tokens, room, stride)
     repeated = (windows - 1) * overlap(room, stride)
-    return max(LEAST_TOKENS, math.ceil(windows * beside + text_tokens + repeated))
+    return (1 + (windows - 1) * beside / widest) * (rows * SPECIAL_TOKENS + beside_tokens) + rows * (
+        text_tokens + repeated
+    )
 
 
 def estimate_tokens(beside: str, text: str, stride: int) -> int:
@@ -201,9 +215,9 @@ def estimate_tokens(beside: str, text: str, stride: int) -> int:
     return estimate(measure(beside), measure(text), stride)
 
 
-def estimate_windows(beside: str, text_tokens: float, stride: int, max_length: int, ratio: float) -> int:
+def estimate_windows(beside_tokens: float, text_tokens: float, stride: int, max_length: int, ratio: float) -> int:
     """Estimate an item's windows in a model of this length; ``ratio`` is real tokens per measured token."""
-    room = max_length - min(SPECIAL_TOKENS + ratio * measure(beside), max_length * (1 - MIN_TEXT_SHARE))
+    room = max_length - min(SPECIAL_TOKENS + ratio * beside_tokens, max_length * (1 - MIN_TEXT_SHARE))
     return count_windows(ratio * text_tokens, room, stride)
 
 

@@ -75,7 +75,7 @@ class TextTask(Task):
 
     def windows_of(self, beside: Any, text_tokens: float, options: Any, max_length: int, ratio: float) -> int:  # noqa: ARG002
         """Estimate the windows of a text."""
-        return estimate_windows(beside or "", text_tokens, self.overlap, max_length, ratio)
+        return estimate_windows(measure(beside or ""), text_tokens, self.overlap, max_length, ratio)
 
     def check(self, settings: Settings, place: str, item: Any) -> None:
         """Raise TooLarge for a text that is too long."""

@@ -1,10 +1,11 @@
 """Question answering as a task: its items are a question and a passage."""
 
+import math
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from corelane.domain.dispatch import estimate, estimate_tokens, estimate_windows, measure
+from corelane.domain.dispatch import WINDOW_TOKENS, estimate, estimate_tokens, estimate_windows, measure
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import NotCalibrated, PrecisionOutOfReach
 from corelane.settings import Settings
@@ -16,6 +17,11 @@ from corelane.tasks.question_answering.present import AnswerPresenter
 from corelane.tasks.question_answering.wire import AnswerResult, Question
 from corelane.tasks.task import Parts, Task
 from corelane.tasks.text import check_beside, check_text
+
+
+def question_tokens(question: str, options: AnswerOptions) -> float:
+    """Estimate the tokens of a question that are read."""
+    return min(measure(question), options.max_question_len or math.inf)
 
 
 class QuestionAnswering(Task):
@@ -52,15 +58,19 @@ class QuestionAnswering(Task):
 
     def tokens(self, beside: Any, text: str, options: AnswerOptions) -> int:
         """Estimate the tokens of all windows of a question and its passage."""
+        if options.max_seq_len or options.max_question_len:
+            return self.tokens_of(beside, measure(text), options)
         return estimate_tokens(beside, text, options.doc_stride)
 
     def tokens_of(self, beside: Any, text_tokens: float, options: AnswerOptions) -> int:
         """Estimate the same for a passage that was measured."""
-        return estimate(measure(beside), text_tokens, options.doc_stride)
+        window = options.max_seq_len or WINDOW_TOKENS
+        return estimate(question_tokens(beside, options), text_tokens, options.doc_stride, window)
 
     def windows_of(self, beside: Any, text_tokens: float, options: AnswerOptions, max_length: int, ratio: float) -> int:
         """Estimate the windows of a passage beside a question."""
-        return estimate_windows(beside, text_tokens, options.doc_stride, max_length, ratio)
+        longest = min(options.max_seq_len or max_length, max_length)
+        return estimate_windows(question_tokens(beside, options), text_tokens, options.doc_stride, longest, ratio)
 
     def check(self, settings: Settings, place: str, item: Question) -> None:
         """Raise TooLarge for a question or a passage that is too long."""

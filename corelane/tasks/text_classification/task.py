@@ -6,7 +6,7 @@ from typing import Any
 
 from corelane.settings import Settings
 from corelane.tasks.task import Parts
-from corelane.tasks.text import TextTask, check_text
+from corelane.tasks.text import TextTask, check_beside
 from corelane.tasks.text_classification.dialects import HfLabels
 from corelane.tasks.text_classification.present import LabelsPresenter
 from corelane.tasks.text_classification.wire import ClassificationOptions, ClassifiedText, LabelsResult
@@ -48,7 +48,7 @@ class TextClassification(TextTask):
         """Raise TooLarge for a text that is too long."""
         super().check(settings, place, item)
         if item.text_pair is not None:
-            check_text(settings, place, "the second text", item.text_pair)
+            check_beside(settings, place, "the second text", item.text_pair)
 
     def line(self, result: Mapping[str, Any]) -> str:
         """Return the first labels and their scores."""

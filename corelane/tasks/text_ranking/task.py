@@ -1,12 +1,13 @@
 """Text ranking as a task: the query and each text are one row."""
 
+import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import orjson
 
-from corelane.domain.dispatch import estimate, measure
+from corelane.domain.dispatch import LEAST_TOKENS, SHORT_CHARS, SPECIAL_TOKENS, measure, rows_tokens
 from corelane.settings import Settings
 from corelane.tasks.task import Parts
 from corelane.tasks.text import TextTask, check_beside, check_text
@@ -23,6 +24,7 @@ class TextRanking(TextTask):
     options = RankingOptions
     result = RankingResult
     beside = (str,)
+    rows_by = "texts"
     nothing: Mapping[str, Any] = MappingProxyType({"ranking": []})
     example: Mapping[str, Any] = MappingProxyType(
         {"query": "How tall is the tower?", "texts": ["It is 330 metres tall.", "It opened in 1889."]}
@@ -47,8 +49,14 @@ class TextRanking(TextTask):
 
     def tokens(self, beside: Any, text: str, options: RankingOptions) -> int:  # noqa: ARG002
         """Estimate the tokens of the rows of all texts."""
-        query = measure(beside)
-        return sum(estimate(query, measure(each), self.overlap) for each in self.texts(text))
+        query, texts = measure(beside), self.texts(text)
+        short = [each for each in texts if len(each) <= SHORT_CHARS]
+        # A text that fits one window beside any query is measured together with the others.
+        found = measure("".join(short)) + len(short) * (SPECIAL_TOKENS + query)
+        for each in texts if len(short) < len(texts) else ():
+            if len(each) > SHORT_CHARS:
+                found += rows_tokens(measure(each), 1, query, query, self.overlap)
+        return max(LEAST_TOKENS, math.ceil(found))
 
     def check(self, settings: Settings, place: str, item: Ranked) -> None:
         """Raise TooLarge for a query or a text that is too long."""

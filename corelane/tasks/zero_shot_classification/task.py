@@ -1,9 +1,12 @@
 """Zero-shot classification as a task: a text and each label, as a sentence, are one row."""
 
+import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
+from corelane.domain.dispatch import LEAST_TOKENS, estimate_windows, measure, rows_tokens
 from corelane.errors import InvalidInput
 from corelane.tasks.task import Parts
 from corelane.tasks.text import TextTask
@@ -11,7 +14,7 @@ from corelane.tasks.text_classification.present import LabelsPresenter
 from corelane.tasks.text_classification.task import labels_line
 from corelane.tasks.text_classification.wire import LabelsResult
 from corelane.tasks.zero_shot_classification.dialects import HfOwnLabels
-from corelane.tasks.zero_shot_classification.wire import LabelledText, ZeroShotOptions
+from corelane.tasks.zero_shot_classification.wire import LabelledText, ZeroShotOptions, require_short
 
 #: What an item lacks that names no labels, nor does its job.
 NO_LABELS = "there are no labels to choose from: give `labels` with the text, or in the job's `options`"
@@ -20,6 +23,17 @@ NO_LABELS = "there are no labels to choose from: give `labels` with the text, or
 def labels_of(beside: Any, options: ZeroShotOptions) -> Sequence[str]:
     """Return the labels of a text: its own, or those of its job."""
     return beside or options.labels or ()
+
+
+@lru_cache(maxsize=1)
+def sentences_of(labels: Sequence[str], template: str) -> tuple[int, float, float]:
+    """Return how many sentences labels make, the tokens of all, and of the longest; those of a job are measured once.
+
+    No sentence is made for that: 100 of them may have 100,000 characters.
+    """
+    around = measure(template)
+    longest = measure(max(labels, key=len, default=""))
+    return len(labels), len(labels) * around + measure("".join(labels)), around + longest
 
 
 class OwnLabelsPresenter(LabelsPresenter):
@@ -36,6 +50,7 @@ class ZeroShotClassification(TextTask):
     options = ZeroShotOptions
     result = LabelsResult
     beside = (list, type(None))
+    rows_by = "labels"
     nothing: Mapping[str, Any] = MappingProxyType({"labels": []})
     example: Mapping[str, Any] = MappingProxyType({"text": "The parcel never came.", "labels": ["delivery", "price"]})
     dialects = (HfOwnLabels(),)
@@ -65,33 +80,30 @@ class ZeroShotClassification(TextTask):
 
     def tokens(self, beside: Any, text: str, options: ZeroShotOptions) -> int:
         """Estimate the tokens of the rows of all labels."""
-        return sum(
-            super(ZeroShotClassification, self).tokens(each, text, options) for each in self._asked(beside, options)
-        )
+        return self.tokens_of(beside, measure(text), options)
 
     def tokens_of(self, beside: Any, text_tokens: float, options: ZeroShotOptions) -> int:
         """Estimate the same for a text that was measured."""
-        asked = self._asked(beside, options)
-        return sum(super(ZeroShotClassification, self).tokens_of(each, text_tokens, options) for each in asked)
+        rows, tokens, longest = sentences_of(tuple(labels_of(beside, options)), options.hypothesis_template)
+        return max(LEAST_TOKENS, math.ceil(rows_tokens(text_tokens, rows, tokens, longest, self.overlap)))
 
     def windows_of(
         self, beside: Any, text_tokens: float, options: ZeroShotOptions, max_length: int, ratio: float
     ) -> int:
         """Estimate the windows of all labels."""
-        return sum(
-            super(ZeroShotClassification, self).windows_of(each, text_tokens, options, max_length, ratio)
-            for each in self._asked(beside, options)
-        )
+        rows, _, longest = sentences_of(tuple(labels_of(beside, options)), options.hypothesis_template)
+        return rows * estimate_windows(longest, text_tokens, self.overlap, max_length, ratio)
 
     def line(self, result: Mapping[str, Any]) -> str:
         """Return the first labels and their scores."""
         return labels_line(result)
 
     def check_options(self, options: ZeroShotOptions, place: str, item: LabelledText) -> None:
-        """Raise InvalidInput for a text without labels."""
-        if not labels_of(item.labels, options):
+        """Raise InvalidInput for a text without labels, or with one that is too long for the job's template."""
+        if not (labels := labels_of(item.labels, options)):
             raise InvalidInput(place + NO_LABELS)
-
-    def _asked(self, beside: Any, options: ZeroShotOptions) -> Sequence[str]:
-        """Return the sentences that are judged."""
-        return [options.hypothesis_template.replace("{}", label) for label in labels_of(beside, options) or ("",)]
+        if item.labels is not None:
+            try:
+                require_short(labels, options.hypothesis_template)
+            except ValueError as error:
+                raise InvalidInput(f"{place}{error}") from None

@@ -5,7 +5,8 @@ that several items of an owner share is tokenized once, and cached. Long texts a
 """
 
 import math
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, Self
@@ -16,11 +17,11 @@ from tokenizers import Tokenizer
 
 from corelane.artifacts.calibration import Calibration
 from corelane.artifacts.manifest import Artifact, Template, TokenizerSpec
-from corelane.domain.dispatch import MIN_TEXT_SHARE, count_windows, overlap
+from corelane.domain.dispatch import CHARS_PER_TOKEN, MIN_TEXT_SHARE, count_windows, overlap
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.task import UNLIMITED, Query, Ready, Result, RunnerLimits, RunnerWork, TaskEngine, Window, failure
-from corelane.engine.text.chunks import ChunkReader
+from corelane.engine.text.chunks import CHUNK_CHARS, ChunkReader, cut_text
 from corelane.engine.text.tokenize import Passage, TextTokens, TokenCache, tokenize
 from corelane.engine.text.tokenizer import open_tokenizer
 from corelane.errors import CorelaneError, InvalidInput, TextTooLong, TooManyWindows
@@ -61,6 +62,16 @@ class TokenizedText:
     windows: list[Window]
 
 
+@dataclass(slots=True)
+class UnreadBesides:
+    """What stands beside a text, while it is tokenized: pieces with the number of the thing, and the tokens so far."""
+
+    query: Query
+    pieces: deque[tuple[int, str]]
+    tokens: list[list[Tokens]]
+    chars_left: int
+
+
 @dataclass(frozen=True, slots=True)
 class ReadRow:
     """A window, and what the model gave for its row."""
@@ -76,6 +87,8 @@ class TextEngine(TaskEngine[Any]):
     text_first: ClassVar[bool] = False
     #: Tokens that neighbouring windows of a long text share.
     overlap: ClassVar[int] = 0
+    #: Whether the last step read what stands beside a text.
+    _reads_besides = False
 
     def __init__(
         self, tokenizer: Tokenizer, spec: TokenizerSpec, max_length: int, limits: RunnerLimits = UNLIMITED
@@ -92,6 +105,10 @@ class TextEngine(TaskEngine[Any]):
         self._max_windows = limits.max_windows
         self._cache = TokenCache(limits.cache_tokens)
         self._long = ChunkReader(tokenizer)
+        #: Queries beside whose text more stands than is tokenized at a time; the first one is next.
+        self._unread: OrderedDict[Hashable, UnreadBesides] = OrderedDict()
+        #: What stands beside texts that are not tokenized themselves yet.
+        self._besides: dict[Hashable, list[Tokens]] = {}
 
     @classmethod
     def open(cls, artifact: Artifact, limits: RunnerLimits, calibration: Calibration | None) -> Self:  # noqa: ARG003
@@ -112,12 +129,16 @@ class TextEngine(TaskEngine[Any]):
         return (query.text,)
 
     def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[Any]]:
-        """Tokenize queries. Long texts that are not cached are read in chunks by ``read_on``."""
+        """Tokenize queries. ``read_on`` reads long texts that are not cached, and much that stands beside a text."""
         ready: list[Ready[Any]] = []
         at_once, short_chars = [], self._long.short_chars or math.inf
         for key, query in queries:
             if (refusal := self.refusal(query)) is not None:
                 ready.append((key, failure(query, refusal)))
+            elif (chars := sum(map(len, self.besides(query)))) > CHUNK_CHARS and key not in self._besides:
+                pieces = [(at, each) for at, beside in enumerate(self.besides(query)) for each in self._cut(beside)]
+                tokens = [list[Tokens]() for _ in range(pieces[-1][0] + 1)]
+                self._unread[key] = UnreadBesides(query, deque(pieces), tokens, chars + len(query.text))
             elif len(query.text) > short_chars and self._cache.find(query.passage) is None:
                 self._long.add(key, query)
             else:
@@ -125,12 +146,36 @@ class TextEngine(TaskEngine[Any]):
         return ready + self._tokenize(at_once) if at_once else ready
 
     def read_on(self) -> list[Ready[Any]]:
-        """Tokenize one chunk of one long text; return the queries that this completes."""
+        """Tokenize one chunk of one long text, or of what stands beside one; return the queries that this completes."""
+        # Queries beside whose text much stands take turns with long texts.
+        self._reads_besides = bool(self._unread) and not (self._reads_besides and self._long.documents)
+        if self._reads_besides:
+            return self._read_besides()
         self.read_for = self._long.next_keys if self._long.documents else ()
         if not self.read_for or (read := self._long.read_on()) is None:
             return []
         passage, its_tokens, queries = read
         return self._tokenize(queries, {passage: its_tokens})
+
+    def _cut(self, beside: str) -> Iterable[str]:
+        """Cut what stands beside a text into chunks, if that leaves its tokens as they are."""
+        return [beside] if self._long.short_chars is None else cut_text(beside, CHUNK_CHARS)
+
+    def _read_besides(self) -> list[Ready[Any]]:
+        """Tokenize a few more of the things beside one text; go on with the text after the last of them."""
+        key, reading = self._unread.popitem(last=False)
+        self.read_for, some, chars = (key,), [], 0
+        while reading.pieces and chars < CHUNK_CHARS:
+            some.append(reading.pieces.popleft())
+            chars += len(some[-1][1])
+        reading.chars_left -= chars
+        for (at, _), found in zip(some, tokenize(self._tokenizer, [text for _, text in some]), strict=True):
+            reading.tokens[at].append(found.ids)
+        if reading.pieces:
+            self._unread[key] = reading
+            return []
+        self._besides[key] = [np.concatenate(each) for each in reading.tokens]
+        return self.tokenize([(key, reading.query)])
 
     def tokenize_all(self, queries: Sequence[Query]) -> list[Any]:
         """Tokenize queries, with their long texts, in order; those that cannot be answered are results."""
@@ -141,20 +186,27 @@ class TextEngine(TaskEngine[Any]):
 
     def unread_tokens(self, most_per_item: int) -> int:
         """Estimate the tokens still to be read in chunks, counting at most ``most_per_item`` for an item."""
-        return self._long.tokens(most_per_item) if self._long.documents else 0
+        unread = self._long.tokens(most_per_item) if self._long.documents else 0
+        return unread + sum(min(each.chars_left // CHARS_PER_TOKEN, most_per_item) for each in self._unread.values())
 
     def forget(self, keys: Collection[Hashable] | None = None) -> None:
         """Stop reading for these queries, or for all."""
         if keys is None:
             self._long.clear()
-        elif self._long.documents:
+            self._unread.clear()
+            self._besides.clear()
+            return
+        if self._long.documents:
             self._long.drop(keys)
+        for key in keys if self._unread or self._besides else ():
+            self._unread.pop(key, None)
+            self._besides.pop(key, None)
 
     def _tokenize(
         self, queries: Sequence[tuple[Hashable, Query]], known: Mapping[Passage, TextTokens] | None = None
     ) -> list[Ready[Any]]:
         """Tokenize and cut queries, in order; ``known`` are texts that are tokenized already."""
-        besides = [self.besides(query) for _, query in queries]
+        besides = [() if key in self._besides else self.besides(query) for key, query in queries]
         texts_of = [[(query.owner, text) for text in self.texts(query)] for _, query in queries]
         passages = dict.fromkeys(chain.from_iterable(texts_of))
         kept = {passage: found for passage in passages if (found := self._cache.find(passage)) is not None}
@@ -169,7 +221,7 @@ class TextEngine(TaskEngine[Any]):
         known_tokens, given = kept | fresh, iter(tokens)
         ready: list[Ready[Any]] = []
         for (key, query), its_besides, its_texts in zip(queries, besides, texts_of, strict=True):
-            beside = [next(given).ids for _ in its_besides]
+            beside = self._besides.pop(key, None) or [next(given).ids for _ in its_besides]
             texts = [known_tokens[passage] for passage in its_texts]
             try:
                 ready.append((key, self.cut(query, beside, texts)))
@@ -181,13 +233,13 @@ class TextEngine(TaskEngine[Any]):
         """Cut a query into windows: each text beside each other thing; raise InvalidInput."""
         parts = [TextPart(beside, text) for beside in besides or (NO_TOKENS,) for text in texts]
         windows = [window for number, part in enumerate(parts) for window in self._cut_part(query, number, part)]
-        self._require_few(windows)
+        self._require_few(len(windows))
         return TokenizedText(query, parts, windows)
 
-    def _require_few(self, windows: Sequence[Window]) -> None:
-        if len(windows) > self._max_windows:
+    def _require_few(self, windows: int) -> None:
+        if windows > self._max_windows:
             raise TooManyWindows(
-                f"the item takes {len(windows):,} windows, and {self._max_windows:,.0f} are read of one item: cut it "
+                f"the item takes {windows:,} windows, and {self._max_windows:,.0f} are read of one item: cut it "
                 "into several, or have the operator raise CORELANE_MAX_WINDOWS"
             )
 

@@ -93,7 +93,7 @@ class RankingEngine(VectorEngine):
                 reading.windows += self._cut_part(reading.query, len(reading.parts), part)
                 reading.parts.append(part)
                 reading.tokens_left -= len(context)
-            self._require_few(reading.windows)
+            self._require_few(len(reading.windows))
         except InvalidInput as error:
             return [(key, failure(reading.query, error))]
         self._lists[key] = reading

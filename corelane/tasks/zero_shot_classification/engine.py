@@ -51,12 +51,12 @@ class ZeroShotEngine(VectorEngine):
         """Cut the text as the longest sentence needs it, and read it beside each; raise InvalidInput."""
         longest = max(besides, key=len)
         stretches = super().cut(query, [longest], texts).windows
+        self._require_few(len(besides) * len(stretches))
         windows = [
             Window(each.start, each.end, each.length - len(longest) + len(beside), number)
             for number, beside in enumerate(besides)
             for each in stretches
         ]
-        self._require_few(windows)
         return TokenizedText(query, [TextPart(beside, texts[0]) for beside in besides], windows)
 
     def compose(self, item: TokenizedText, decoded: Sequence[ReadRow]) -> Result:

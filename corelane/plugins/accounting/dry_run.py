@@ -74,12 +74,6 @@ class JobSizing:
         self.items += 1
         self.tokens += tokens
 
-    def add_all(self, items: Iterable[Item | BadItem]) -> None:
-        """Measure the items of a whole job."""
-        for item in items:
-            self.add(item)
-        self.close()
-
     def close(self) -> "JobSizing":
         """End the slice that is being filled; return this object."""
         if not self._slice:
@@ -157,7 +151,8 @@ class JobDryRuns:
         known = await self._submitter.texts.find(owner, wanted, afresh=True) if wanted else {}
         sizing = await self.begin(head, owner, admission, known)
         found: list[Item | BadItem] = [*submission.items, *bad]
-        await self._submitter.beside_others(submission, lambda _: sizing.add_all(found))
+        await self._submitter.beside_others(submission, lambda _: list(map(sizing.add, found)))
+        sizing.close()
         refusal = None
         try:
             await self._submitter.require_room(admission, owner, sizing.tokens, asks_only=True)

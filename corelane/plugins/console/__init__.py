@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from corelane.store.link.link import CommonLink
     from workers.loops.loop import Loop, LoopTools
 
-#: Most bytes of a form that has a text.
-TEXT_FORM_BYTES = 64 * 1024
-
 
 class ConsolePlugin(Plugin):
     """The overview, the history, the audit, bulk actions and failed items, and the pages that show them."""
@@ -89,8 +86,7 @@ class ConsolePlugin(Plugin):
 
     def body_limits(self, settings: "Settings") -> Mapping[str, tuple[int, str]]:
         """Return the most bytes of the forms that have a text or the ids of many jobs. Reading one takes 25 ms."""
-        forms = ("/console/ask", "/console/contexts", "/console/jobs/bulk")
-        return dict.fromkeys(forms, (min(settings.max_body_bytes, TEXT_FORM_BYTES), ""))
+        return dict.fromkeys(("/console/ask", "/console/jobs/bulk"), (min(settings.max_body_bytes, 64 * 1024), ""))
 
     def addresses(self, settings: "Settings") -> Mapping[str, str]:
         """Return the address of the pages."""

@@ -74,7 +74,7 @@ class FilesPlugin(Plugin):
         from corelane.plugins.files.settings import FilesFields
 
         most = settings.of(FilesFields).max_file_bytes + FORM_BYTES
-        return dict.fromkeys(UPLOAD_PATHS, (most, "CORELANE_MAX_FILE_BYTES"))
+        return dict.fromkeys(UPLOAD_PATHS, (most, "CORELANE_MAX_FILE_BYTES")) | {"/console/contexts": (FORM_BYTES, "")}
 
     async def check_url(self, settings: "Settings", store: "JobStore", name: str, url: str, owner: str) -> bool:
         """Allow the URL of a job's input or output, or raise the reason why it is refused."""

@@ -18,9 +18,7 @@ from corelane.plugins.console.pages.snippets import Service
 async def read_form(request: Request) -> dict[str, list[str]]:
     """Return the texts of a form, with line ends as LF. Browsers send them as CRLF."""
     found: dict[str, list[str]] = {}
-    # The layers around the routes have limited the size of the body.
-    form = await request.form(max_part_size=request.app.state.app_state.settings.max_body_bytes)
-    for name, value in form.multi_items():
+    for name, value in (await request.form()).multi_items():
         if isinstance(value, str):
             found.setdefault(name, []).append(value.replace("\r\n", "\n"))
     return found

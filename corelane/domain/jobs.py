@@ -93,6 +93,11 @@ class Item(Entry):
 
     id: CallersId | None = Field(None, description="The caller's own id, returned with the result.")
 
+    @classmethod
+    def fields_in_place(cls) -> Mapping[str, Any]:
+        """Return the fields that a request with one item may have in place of `items`."""
+        return cls.model_fields
+
 
 class TaskOptions(Wire):
     """The options of a job; its task adds them."""
@@ -103,6 +108,21 @@ class TaskOptions(Wire):
     form: ClassVar[type[Item] | None] = None
     #: Options that workers of the previous version do not know. They are stored only if they are used.
     added: ClassVar[frozenset[str]] = frozenset()
+
+    def by_name(self) -> dict[str, Any]:
+        """Return the options by name."""
+        return vars(self).copy()
+
+    def stored(self) -> dict[str, Any]:
+        """Return what is stored of them: newer ones only if they differ from their default."""
+        fields = type(self).model_fields
+        given = vars(self).items()
+        return {name: value for name, value in given if name not in self.added or value != fields[name].default}
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> Self:
+        """Read options in stored form; raise ValueError."""
+        return cls.model_validate(stored)
 
 
 class GivenOptions(Open):

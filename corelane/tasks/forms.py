@@ -10,7 +10,7 @@ import orjson
 from pydantic import BaseModel, Field, create_model
 
 from corelane.domain.job_requests import JobRequest, LinesHead
-from corelane.domain.jobs import JobHead, TaskOptions
+from corelane.domain.jobs import Item, JobHead, TaskOptions
 from corelane.domain.wire import MOST_ROWS, in_pieces
 from corelane.tasks.task import Task
 
@@ -63,16 +63,16 @@ def _form(task: Task, base: type[JobHead]) -> Any:
     return made
 
 
-def _in_place(item: type[BaseModel], base: type[BaseModel]) -> dict[str, Any]:
+def _in_place(item: type[Item], base: type[BaseModel]) -> dict[str, Any]:
     """Return the fields of an item that a request may have in place, all optional.
 
     A field that a job has itself cannot be given in place.
     """
     return {
         name: (
-            Annotated[(field.annotation | None, *field.metadata, "in place")],  # type: ignore[operator]
+            Annotated[(field.annotation | None, *field.metadata, "in place")],
             Field(None, description=f"Without `items`: {field.description}"),
         )
-        for name, field in item.model_fields.items()
+        for name, field in item.fields_in_place().items()
         if name not in base.model_fields
     }

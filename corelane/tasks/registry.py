@@ -49,18 +49,10 @@ def task_named(name: str) -> Task:
 def parse_options(stored: bytes) -> TaskOptions:
     """Read the options of a job, cached because most jobs have the same few; raise ValueError."""
     given = orjson.loads(stored)
-    return task_named(given.pop(TASK, DEFAULT_TASK)).options.model_validate(given)
+    return task_named(given.pop(TASK, DEFAULT_TASK)).options.parse(given)
 
 
 def stored_options(options: TaskOptions) -> bytes:
     """Return options in stored form, without newer ones at their default: older workers refuse unknown options."""
     given: dict[str, Any] = {} if options.task == DEFAULT_TASK else {TASK: options.task}
-    fields = type(options).model_fields
-    return orjson.dumps(
-        given
-        | {
-            name: value
-            for name, value in vars(options).items()
-            if name not in options.added or value != fields[name].default
-        }
-    )
+    return orjson.dumps(given | options.stored())

@@ -260,7 +260,7 @@ class JobRecord:
                 "deliveries": f"{home}/deliveries",
                 "retry": f"{home}/retry",
             },
-            "options": vars(self.options).copy(),
+            "options": self.options.by_name(),
             "metadata": self.metadata,
             "labels": self.labels,
             "timing": None if self.times is None else self.times.shown(),

@@ -37,7 +37,7 @@ class HandlerTask(Task):
 
     def parts(self, item: HandlerItem) -> Parts:
         """Return the item's JSON as its text; nothing stands beside it."""
-        return None, orjson.dumps(item.given, option=orjson.OPT_SORT_KEYS).decode(), None
+        return None, item.text, None
 
     def fields(self, beside: Any, text: str | None, text_id: str | None) -> dict[str, Any]:  # noqa: ARG002
         """Return the fields of the item's JSON."""
@@ -58,4 +58,4 @@ class HandlerTask(Task):
 
     def check(self, settings: Settings, place: str, item: HandlerItem) -> None:
         """Raise TooLarge for an item whose JSON is too long."""
-        check_text(settings, place, "the item", self.parts(item)[1] or "")
+        check_text(settings, place, "the item", item.text)

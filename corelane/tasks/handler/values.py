@@ -49,6 +49,17 @@ def fault_in(value: Any, place: str = "", level: int = 0) -> str | None:
 SAID = {int: "a whole number beyond 64 bits", str: "a text with half a surrogate pair"}
 
 
+def json_text(given: dict[str, Any]) -> str:
+    """Return an object of a caller's as JSON; raise ValueError if it has too many levels."""
+    try:
+        text = orjson.dumps(given, option=orjson.OPT_SORT_KEYS).decode()
+    except TypeError as error:
+        raise ValueError(fault_in(given) or str(error)) from None
+    if is_deep(text) and (fault := fault_in(given)):
+        raise ValueError(fault)
+    return text
+
+
 class _OutputSchema(GenerateJsonSchema):
     def bytes_schema(self, schema: BytesSchema) -> JsonSchemaValue:
         return super().bytes_schema(schema) | {"format": "base64url"}

@@ -4,14 +4,16 @@ What fields they have is for the handler to say. A version's own forms (``forms_
 the API, where no code of a handler runs. The worker checks them again, by the handler's classes.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import orjson
-from pydantic import ConfigDict, Field, create_model, model_validator
+from pydantic import ConfigDict, Field, PrivateAttr, model_validator
+from pydantic.fields import FieldInfo
 
 from corelane.domain.job_requests import JobRequest
 from corelane.domain.jobs import ERROR, WINDOWS, Item, ItemError, Result, TaskOptions
+from corelane.tasks.handler.values import json_text
 
 #: Most characters of a schema's sentence about a fault.
 MOST_FAULT_CHARS = 300
@@ -21,27 +23,60 @@ Check = Callable[[Mapping[str, Any]], None]
 
 
 class HandlerItem(Item):
-    """Any JSON object; all of it but `id` goes to the handler."""
+    """Any JSON object; all of it but `id` goes to the handler.
+
+    Its fields are pydantic's extra ones, in a dict of their own, so any name may be among them.
+    """
 
     model_config = ConfigDict(extra="allow")
 
+    #: The fields that a request with one item may have in place.
+    names: ClassVar[Sequence[str]] = ()
+    _text: str = PrivateAttr("")
+
+    @classmethod
+    def fields_in_place(cls) -> Mapping[str, Any]:
+        """Return the fields of an item that a request may have in place."""
+        named = {
+            name: FieldInfo(annotation=Any, default=None, description="A field of the handler's.") for name in cls.names
+        }
+        return {**cls.model_fields, **named}
+
     @property
-    def given(self) -> dict[str, Any]:
-        """Return what the handler gets."""
-        fields = {name: getattr(self, name) for name in self.model_fields_set if name != "id"}
-        return fields | (self.model_extra or {})
+    def text(self) -> str:
+        """Return what the handler gets, as JSON."""
+        return self._text
+
+    @model_validator(mode="after")
+    def _has_text(self) -> Self:
+        self._text = json_text(self.model_extra or {})
+        return self
 
 
 class HandlerOptions(TaskOptions):
-    """The handler's own options."""
+    """The handler's own options: pydantic's extra fields, in a dict of their own."""
 
     model_config = ConfigDict(extra="allow")
 
     task: ClassVar[str] = "handler"
 
-    def model_post_init(self, _: Any) -> None:
-        """Let ``vars`` have the options too: options are stored, shown and digested by it."""
-        vars(self).update(self.model_extra or {})
+    @model_validator(mode="after")
+    def _is_flat(self) -> Self:
+        json_text(self.by_name())
+        return self
+
+    def by_name(self) -> dict[str, Any]:
+        """Return the options by name."""
+        return dict(self.model_extra or {})
+
+    def stored(self) -> dict[str, Any]:
+        """Return the options under one name, as they may have any."""
+        return {"given": self.by_name()}
+
+    @classmethod
+    def parse(cls, stored: Mapping[str, Any]) -> Self:
+        """Read options in stored form; raise ValueError."""
+        return cls.model_validate(stored.get("given", {}))
 
 
 class HandlerResult(Result):
@@ -67,6 +102,8 @@ def forms_of(version: str, facts: Mapping[str, Any]) -> tuple[type[HandlerItem],
     class VersionItem(HandlerItem):
         __doc__ = HandlerItem.__doc__
 
+        names = tuple(name for name in facts["input_schema"].get("properties", {}) if _may_be_field(name))
+
         @model_validator(mode="before")
         @classmethod
         def _fits(cls, value: Any) -> Any:
@@ -74,15 +111,10 @@ def forms_of(version: str, facts: Mapping[str, Any]) -> tuple[type[HandlerItem],
                 check_item({name: each for name, each in value.items() if name != "id"})
             return value
 
-    names = [name for name in facts["input_schema"].get("properties", {}) if _may_be_field(name)]
-    fields: dict[str, Any] = {name: (Any, Field(None, description="A field of the handler's.")) for name in names}
-
-    item: type[HandlerItem] = create_model("HandlerItem", __base__=VersionItem, **fields)
-
     class VersionOptions(HandlerOptions):
         __doc__ = HandlerOptions.__doc__
 
-        form: ClassVar[type[Item] | None] = item
+        form: ClassVar[type[Item] | None] = VersionItem
 
         @model_validator(mode="before")
         @classmethod
@@ -93,7 +125,7 @@ def forms_of(version: str, facts: Mapping[str, Any]) -> tuple[type[HandlerItem],
                 check_options(value)
             return value
 
-    return item, VersionOptions
+    return VersionItem, VersionOptions
 
 
 def outline(schema: Mapping[str, Any]) -> str:
@@ -114,7 +146,7 @@ def _type_of(schema: Mapping[str, Any]) -> str:
 
 
 def _may_be_field(name: str) -> bool:
-    """Return whether a form may have a field of this name; all others are in what it has beyond its fields."""
+    """Return whether a request may have a field of this name in place; others stand in `items` alone."""
     return name.isidentifier() and not name.startswith(("_", "model_")) and not hasattr(JobRequest, name)
 
 

@@ -1,5 +1,6 @@
 """Handlers on a runner: packaged, loaded, answered in batches, failed alone."""
 
+import itertools
 import json
 import shutil
 import subprocess
@@ -14,7 +15,7 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, Manifest, read_artifact
-from corelane.domain.jobs import Result
+from corelane.domain.jobs import GivenOptions, Result
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query, RunnerLimits
 from corelane.errors import ArtifactRefused, CorelaneError, LoadFailed, RuntimeLost
@@ -24,7 +25,8 @@ from corelane.tasks.handler.engine.items import MOST_UNITS
 from corelane.tasks.handler.engine.packaging import manifest_of
 from corelane.tasks.handler.task import HandlerTask
 from corelane.tasks.handler.wire import HandlerItem, HandlerOptions
-from corelane.tasks.registry import parse_options, stored_options
+from corelane.tasks.registry import TASKS, parse_options, stored_options
+from corelane.tasks.task import Task
 from tests.fakes import FixedBackend
 
 PACKAGES = Path(__file__).parent / "packages"
@@ -345,10 +347,54 @@ def test_items_and_options_are_kept_as_they_came(bound: HandlerTask) -> None:
         job = forms(task).request.model_validate({"items": [{"id": 1, **given}], "options": {"language": "fr"}})
         [item] = cast(list[HandlerItem], job.items)
         assert (item.id, task.fields(*task.parts(item))) == ("1", given)
-        assert vars(parse_options(stored_options(job.options))) == {"language": "fr"}
+        assert parse_options(stored_options(job.options)).by_name() == {"language": "fr"}
         assert job.options.model_dump() == {"language": "fr"}
     single = forms(bound).request.model_validate({"text": "a"})
-    assert [item.given for item in cast(list[HandlerItem], single.items)] == [{"text": "a"}]
+    assert [item.text for item in cast(list[HandlerItem], single.items)] == ['{"text":"a"}']
+
+
+#: Attributes of the classes that bodies are read into: names that callers may use too.
+NAMES = sorted(
+    {*dir(GivenOptions), "_text", "class", "id"}.union(
+        *(dir(each) for task in TASKS.values() for each in (task.item, task.options, forms(task).request, type(task)))
+    )
+)
+
+
+@pytest.mark.parametrize("task", TASKS.values(), ids=lambda task: task.name)
+def test_callers_may_use_any_name_in_items_and_options(task: Task) -> None:
+    for name, value in itertools.product(NAMES, ("x", 1, ["x"], {"x": 1})):
+        item, options = dict(task.example), {name: value}
+        for body in ({"items": [item | {name: value}]}, {"items": [item], "options": options}, item | {name: value}):
+            try:
+                job: Any = forms(task).request.model_validate(body)
+            except ValidationError:
+                assert task.name != "handler" or name == "id" or "items" not in body, body
+                continue
+            if "options" in body:
+                found = parse_options(stored_options(job.options)).by_name()
+                shown = GivenOptions.model_validate(found).model_dump(mode="json")
+                assert job.options.task == task.name
+                assert shown[name] == value or task.name != "handler", body
+            elif task.name == "handler" and name != "id":
+                [row] = [task.row(each, {}) for each in job.items]
+                text: Any = row[2]
+                assert task.fields(None, text, None) == item | {name: value}
+                assert task.parts(task.item_of(row))[1] == text
+
+
+@pytest.mark.parametrize("levels", [50, 200, 900])
+@pytest.mark.parametrize("where", ["items", "options"])
+def test_what_is_nested_too_deep_is_refused(where: str, levels: int) -> None:
+    deep: Any = 1
+    for _ in range(levels):
+        deep = [deep]
+    body = {"items": [{"text": deep}]} if where == "items" else {"items": [{"text": "a"}], "options": {"deep": deep}}
+    if levels == 50:
+        assert forms(HandlerTask()).request.model_validate(body)
+        return
+    with pytest.raises(ValidationError, match="more than 100 levels of lists and objects"):
+        forms(HandlerTask()).request.model_validate(body)
 
 
 def test_result_is_that_of_a_handler() -> None:

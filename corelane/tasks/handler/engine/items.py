@@ -41,9 +41,7 @@ class HandlerEngine(TaskEngine[ItemToRun]):
         return found
 
     def _item(self, query: Query) -> ItemToRun:
-        given = {
-            name: each for name, each in vars(query.options).items() if name not in type(query.options).model_fields
-        }
+        given = query.options.by_name()
         options = self._options(given)
         item = self._read("Input", orjson.loads(query.text))
         try:

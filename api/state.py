@@ -19,7 +19,6 @@ from corelane.store.audit import Audit
 from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.events import JobEvents
-from corelane.store.jobs.owners import Owners
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.link import AsyncLink
 from corelane.store.link.replicas import open_gate
@@ -64,7 +63,6 @@ class AppState:
         self.flushing = Flushing(self.metrics, link, self._measure)
         self.key_finder = ApiKeyFinder(link)
         self.keys = KeyCache(self.key_finder)
-        self.owners = Owners(link, settings.max_owners)
         self.rate_limiter = RateLimiter(settings)
         self.job_events = JobEvents(link)
         self.rollout = Rollout(link)

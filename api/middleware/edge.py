@@ -61,7 +61,8 @@ METHODS = READ_METHODS | CREATE_METHODS | {"DELETE", "PATCH"}
 #: The status of a request whose caller disconnected before the response, as nginx logs it.
 LEFT_STATUS = 499
 
-ALL_SCOPES = frozenset(api_keys.Scope)
+#: Every caller of a service that does not check keys.
+ANYBODY = Caller(PUBLIC, frozenset(api_keys.Scope))
 
 #: The scope's key for a pair: the list of headers as sent, and the headers that ``read_headers`` made of it.
 HEADERS = "corelane.headers"
@@ -157,7 +158,6 @@ class InnerLayer:
         self._body_limits = state.body_limits
         self._settings = settings = state.settings
         self._keys = state.keys
-        self._owners = state.owners
         self._rates = state.rate_limiter
         self._wrong_keys = WrongKeys()
         self._guards_metrics = settings.requires_keys and not settings.open_metrics
@@ -177,13 +177,13 @@ class InnerLayer:
                 if section and self._settings.requires_keys and not secret:
                     caller = await section.identify(session, scope["path"])
                 else:
-                    caller = await self._identify(secret, creates=scope["method"] in CREATE_METHODS)
+                    caller = await self._identify(secret)
             except CorelaneError as refusal:
                 caller, error = None, refusal
             if (secret or session) and isinstance(error, Unauthorized):
                 await self._wrong_keys.slow(address_of(scope.get("client")))
             if self._rates.is_on:
-                named = caller if secret or session else None
+                named = caller if self._settings.requires_keys else None
                 who = f"owner:{named.owner}" if named else f"address:{address_of(scope.get('client'))}"
                 kind = Kind.READS if scope["method"] in READ_METHODS else Kind.SUBMITS
                 standing = await self._rates.count(kind, who)
@@ -223,17 +223,14 @@ class InnerLayer:
     def _is_open(self, path: str) -> bool:
         return path in OPEN or path.startswith(PAGE_FILES) or (path == METRICS and not self._guards_metrics)
 
-    async def _identify(self, secret: str, *, creates: bool) -> Caller:
-        """Return the caller; raise the error that refuses it. ``creates`` says that the request may store something."""
-        if self._settings.requires_keys:
-            if not secret:
-                raise Unauthorized("this service needs an API key: send `Authorization: Bearer clk_…`")
-            key = await self._keys.find(secret)
-            return Caller(key.owner, key.scopes, key.name)
-        owner = api_keys.unchecked_owner(secret) if secret else PUBLIC
-        if secret and creates:
-            await self._owners.admit(owner)
-        return Caller(owner, ALL_SCOPES)
+    async def _identify(self, secret: str) -> Caller:
+        """Return the caller; raise the error that refuses it. Where keys are not checked, all callers are one owner."""
+        if not self._settings.requires_keys:
+            return ANYBODY
+        if not secret:
+            raise Unauthorized("this service needs an API key: send `Authorization: Bearer clk_…`")
+        key = await self._keys.find(secret)
+        return Caller(key.owner, key.scopes, key.name)
 
     def _most_bytes(self, path: str, headers: Mapping[str, str]) -> tuple[int, str]:
         """Return the most bytes that a body may have, and the name of the setting; empty if there is none."""

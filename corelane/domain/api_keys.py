@@ -26,9 +26,6 @@ KEY_FORM = re.compile(rf"clk_([{ALPHABET}]_)?[A-Za-z0-9_-]{{43}}")
 #: Owners are parts of Redis keys and refs, which are separated by `:` and `,`.
 OWNER_FORM = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
-#: Characters of a digest that name an owner if keys are not checked: 64 bits.
-OWNER_CHARS = 16
-
 
 class Scope(StrEnum):
     """The permissions of a caller; no scope includes another."""
@@ -77,11 +74,6 @@ def new_key(cell: str = CELL) -> str:
 def key_digest(key: str) -> str:
     """Return the digest under which a key is stored."""
     return hashlib.sha256(key.encode()).hexdigest()
-
-
-def unchecked_owner(key: str) -> str:
-    """Return the owner for a key if keys are not checked."""
-    return key_digest(key)[:OWNER_CHARS]
 
 
 def scope_names(scopes: Iterable[Scope]) -> list[str]:

@@ -171,9 +171,6 @@ class Settings(GroupedFields):
     max_owner_tokens: int = Field(
         25_000_000, ge=1000, description="Estimated tokens that may wait for one API key; jobs beyond get 429."
     )
-    max_owners: int = Field(
-        10_000, ge=1, description="Texts sent as keys that may have work or files where keys are not checked; then 429."
-    )
     feed_tokens: int = Field(
         2_000_000, ge=1000, description="Estimated tokens of a job sent as lines that are in Redis at a time."
     )

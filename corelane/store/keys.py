@@ -185,7 +185,6 @@ sessions = RedisKey(
     "cl:sessions:%s", "zset"
 )  # digest of an API key → digests of its sessions by when they began, in µs
 session = RedisKey("cl:session:%s", "string")  # digest of a console session → digest of its API key; 12 h
-OWNERS = RedisKey("cl:owners", "zset")  # owner, where keys are not checked → time of admission; an hour after its data
 RATES_PREFIX = "cl:rates"
 rates = RedisKey(f"{RATES_PREFIX}:%s", "string")  # requests in this window and the one before, by the `limits` library
 

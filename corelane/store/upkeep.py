@@ -15,7 +15,6 @@ from corelane.settings import Settings
 from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.fleet import FORGET_CORE_MS
-from corelane.store.jobs.owners import IDLE_S
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import PREFIX, read_library
 from corelane.store.link.link import pairs
@@ -89,7 +88,6 @@ class Upkeep:
             "prune",
             silent_ms=FORGET_CORE_MS,
             dead_ms=self._settings.webhook_dead_ttl_s * 1000,
-            idle_ms=IDLE_S * 1000,
             most=PRUNED_AT_ONCE,
             **(self._of_plugins or {}),
         )

@@ -16,6 +16,7 @@ from api.app import create_app
 from api.serve import KEEP_ALIVE_S, make_config, serve
 from corelane.settings import Settings
 from tests.corelane.store_bench import Bench
+from tests.keys_for_tests import add_keys, as_owner
 
 
 @dataclass
@@ -36,6 +37,14 @@ def settings(settings: Settings, request: pytest.FixtureRequest) -> Settings:
 @pytest.fixture
 def service(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Service]:
     yield from run_service(settings, raw, bell)
+
+
+@pytest.fixture
+def guarded(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Service]:
+    """Yield a service that checks keys; the client has the key of ``public``, and ``other`` has one too."""
+    for service in run_service(add_keys(settings, "public", "other"), raw, bell):
+        service.http.headers.update(as_owner("public"))
+        yield service
 
 
 def run_service(

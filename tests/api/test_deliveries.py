@@ -2,12 +2,13 @@
 
 import redis
 
-from corelane.domain.api_keys import Scope, unchecked_owner
+from corelane.domain.api_keys import Scope
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
 from tests.api.test_layers import bearer, serving
 from tests.deliveries_for_tests import schedule
+from tests.keys_for_tests import add_keys, as_owner
 
 
 def give_up(raw: redis.Redis, delivery: str) -> None:
@@ -19,15 +20,14 @@ def schedule_one(settings: Settings, owner: str, name: str) -> str:
     return schedule(settings, "job.completed", f"job_{name}", owner, "https://a.test/", {})
 
 
-def test_without_checked_keys_nobody_sees_anothers_deliveries(settings: Settings, raw: redis.Redis) -> None:
-    mine, other = (schedule_one(settings, unchecked_owner(key), f"0{key}") for key in ("alice", "b0b"))
-    public = schedule_one(settings, "public", "0public")
-    for each in (mine, other, public):
+def test_nobody_sees_anothers_deliveries(settings: Settings, raw: redis.Redis) -> None:
+    mine, other = (schedule_one(settings, who, f"0{who}") for who in ("alice", "b0b"))
+    for each in (mine, other):
         give_up(raw, each)
 
-    with serving(settings, auth="off") as client:
-        for headers, own in ((bearer("alice"), mine), (bearer("b0b"), other), ({}, public)):
-            for each in (mine, other, public):
+    with serving(add_keys(settings, "alice", "b0b")) as client:
+        for headers, own in ((as_owner("alice"), mine), (as_owner("b0b"), other)):
+            for each in (mine, other):
                 expected = 200 if each == own else 404
                 assert client.get(f"/v1/deliveries/{each}", headers=headers).status_code == expected
                 again = client.post(f"/v1/deliveries/{each}/redeliver", headers=headers)
@@ -35,13 +35,15 @@ def test_without_checked_keys_nobody_sees_anothers_deliveries(settings: Settings
             assert raw.hget(f"cl:delivery:{own}", "state") == "pending"
             urls = client.get(f"/v1/deliveries/{own}", headers=headers).json()["urls"]
             assert (urls["self"], urls["redeliver"]) == (f"/v1/deliveries/{own}", f"/v1/deliveries/{own}/redeliver")
-            give_up(raw, own)
-            dead = client.get("/v1/deliveries", params={"limit": 1}, headers=headers).json()
-            assert ([each["id"] for each in dead["data"]], dead["has_more"]) == ([own], False)
-            assert client.get("/v1/deliveries", params={"after": "x"}, headers=headers).status_code == 422
         for unknown in ("/v1/deliveries/evt_0_none", "/v1/deliveries/x%0d%0a", "/v1/deliveries/evt_"):
-            assert client.get(unknown).status_code == 404
-            assert client.post(f"{unknown}/redeliver").status_code == 404
+            assert client.get(unknown, headers=as_owner("alice")).status_code == 404
+            assert client.post(f"{unknown}/redeliver", headers=as_owner("alice")).status_code == 404
+    public = schedule_one(settings, "public", "0public")
+    give_up(raw, public)
+    with serving(settings, auth="off") as client:
+        dead = client.get("/v1/deliveries", params={"limit": 1}).json()
+        assert ([each["id"] for each in dead["data"]], dead["has_more"]) == ([public], False)
+        assert client.get("/v1/deliveries", params={"after": "x"}).status_code == 422
 
 
 def test_admin_sees_every_keys_deliveries_where_keys_are_checked(settings: Settings, raw: redis.Redis) -> None:

@@ -28,7 +28,6 @@ TIMED = (
     "cl:retiring",
     "cl:cores",
     "cl:dead",
-    "cl:owners",
     "cl:leases",
     "cl:expiring",
     "cl:circuits",
@@ -89,19 +88,17 @@ def post_deliveries(bench: BatchBench) -> None:
 
 
 def run_all_kinds(bench: BatchBench, api: TestClient) -> None:
-    """Jobs of all kinds and ends, files, batches, webhooks, many keys, cores that come and go."""
+    """Jobs of all kinds and ends, files, batches, webhooks, cores that come and go."""
 
-    def post(path: str, key: str = "", **sent: Any) -> Any:
-        headers = ({"Authorization": f"Bearer {key}"} if key else {}) | sent.pop("headers", {})
-        response = api.post(path, headers=headers, **sent)
+    def post(path: str, **sent: Any) -> Any:
+        response = api.post(path, **sent)
         assert response.status_code in (200, 202), response.text
         return response.json()
 
     core = bench.core("a/0")
     hook = {"webhook": {"url": "http://127.0.0.1:9/hook", "events": ["job.running", "job.completed"]}}
-    for n in range(40):
-        post("/v1/jobs", f"invented {n}", json=ONE)
-        upload(api, headers={"Authorization": f"Bearer invented {n}"})
+    post("/v1/jobs", json=ONE)
+    upload(api)
     once = [post("/v1/jobs", json=ONE, headers={"Idempotency-Key": "k"})["id"] for _ in range(2)]
     assert once[0] == once[1]
     api.put("/v1/jobs/mine", json=ONE)
@@ -135,7 +132,6 @@ def run_all_kinds(bench: BatchBench, api: TestClient) -> None:
 
 def test_only_documented_keys_are_left_once_all_times_are_over(bench: BatchBench, api: TestClient) -> None:
     run_all_kinds(bench, api)
-    assert bench.raw.zcard("cl:owners") == 40
     for _ in range(3):
         let_time_pass(bench.raw)
         keep(bench)
@@ -149,22 +145,3 @@ def test_only_documented_keys_are_left_once_all_times_are_over(bench: BatchBench
     left = [key for key in bench.raw.scan_iter() if not NOT_OURS.match(key)]
     assert [key for key in left if not any(pattern.fullmatch(key) for pattern in stays)] == []
     assert len(left) < 20
-
-
-def test_so_many_texts_are_taken_as_keys_and_places_are_free_again(bench: BatchBench) -> None:
-    few = bench.settings.model_copy(update={"max_owners": 2})
-    bench.core("a/0")
-
-    def post(api: TestClient, key: str) -> int:
-        return api.post("/v1/jobs", json=ONE, headers={"Authorization": f"Bearer {key}"} if key else {}).status_code
-
-    with TestClient(create_app(few)) as api:
-        assert [post(api, key) for key in ("one", "two", "three", "one", "")] == [202, 202, 429, 202, 202]
-        assert api.get("/v1/jobs", headers={"Authorization": "Bearer three"}).status_code == 200
-        answer_all(bench.core("a/0"))
-        bench.raw.zadd("cl:owners", dict.fromkeys(bench.raw.zrange("cl:owners", 0, -1), 1))
-        bench.upkeep.prune()
-        assert post(api, "three") == 429
-        let_time_pass(bench.raw)
-        keep(bench)
-        assert post(api, "three") == 202

@@ -14,6 +14,7 @@ from corelane.webhooks import addresses
 from tests.api.conftest import Service
 from tests.api.test_jobs import ONE, core_of
 from tests.corelane.store_bench import answer_all
+from tests.keys_for_tests import as_owner
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()
 
@@ -36,23 +37,23 @@ def routes_of_a_job(service: Service) -> list[tuple[str, str]]:
     return sorted(found, key=lambda route: route == ("DELETE", "/v1/jobs/{job_id}"))
 
 
-def test_every_route_takes_the_owners_name_of_a_job_and_is_closed_to_all_others(service: Service) -> None:
-    job = service.http.put("/v1/jobs/report", json=ONE, headers={"X-API-Key": "ann"}).json()
-    answer_all(core_of(service))
-    routes = routes_of_a_job(service)
-    for key, names in (("bob", ("report", job["id"])), ("ann", ("report",))):
+def test_every_route_takes_the_owners_name_of_a_job_and_is_closed_to_all_others(guarded: Service) -> None:
+    job = guarded.http.put("/v1/jobs/report", json=ONE).json()
+    answer_all(core_of(guarded))
+    routes = routes_of_a_job(guarded)
+    for key, names in (("other", ("report", job["id"])), ("public", ("report",))):
         for method, path in routes:
             for name in names:
                 url = path.replace("{job_id}", name)
                 params = {"before": 1} if (method, path) == ("DELETE", "/v1/jobs/{job_id}/results") else {}
-                response = service.http.request(method, url, params=params, headers={"X-API-Key": key})
-                if key == "bob":
+                response = guarded.http.request(method, url, params=params, headers=as_owner(key))
+                if key == "other":
                     assert (response.status_code, response.json()["code"]) == (404, "not_found"), (method, url)
                 elif path.endswith("/retry"):
                     assert response.json()["code"] == "nothing_to_retry"
                 else:
                     assert response.status_code in (200, 204), (method, url, response.text)
-    assert service.http.get("/v1/jobs/report", headers={"X-API-Key": "ann"}).status_code == 404
+    assert guarded.http.get("/v1/jobs/report").status_code == 404
 
 
 def test_retry_tells_the_same_webhook_the_same_events_under_its_own_requests_id(service: Service) -> None:

@@ -12,6 +12,7 @@ from corelane.domain.jobs import Priority
 from corelane.store.feeding import Feeder
 from tests.api.conftest import Service
 from tests.corelane.store_bench import VERSION, LoneCore, announce, answer_all, answered, claimed
+from tests.keys_for_tests import as_owner
 
 ONE = {"question": "Who wrote it?", "context": "Ada wrote it."}
 JSON, LINES = {"Content-Type": "application/json"}, {"Content-Type": "application/x-ndjson"}
@@ -105,21 +106,21 @@ def test_one_question_may_have_a_priority(service: Service, path: str, body: dic
 
 
 @pytest.mark.parametrize("body", [orjson.dumps(ONE), lines(3)], ids=["json", "lines"])
-def test_request_that_is_sent_again_is_the_same_job_and_another_body_is_refused(service: Service, body: bytes) -> None:
+def test_request_that_is_sent_again_is_the_same_job_and_another_body_is_refused(guarded: Service, body: bytes) -> None:
     is_lines = body.startswith(b'{"id"')
     headers = {"Idempotency-Key": "k 1", **(LINES if is_lines else JSON)}
-    first = service.http.post("/v1/jobs", content=body, headers=headers)
-    again = service.http.post("/v1/jobs", content=body, headers=headers)
+    first = guarded.http.post("/v1/jobs", content=body, headers=headers)
+    again = guarded.http.post("/v1/jobs", content=body, headers=headers)
     assert (first.status_code, again.status_code) == (202, 202)
     assert "Idempotent-Replayed" not in first.headers
     assert again.headers["Idempotent-Replayed"] == "true"
     assert again.headers["Location"] == first.headers["Location"]
-    other = service.http.post("/v1/jobs", content=body + b"\n", headers=headers)
+    other = guarded.http.post("/v1/jobs", content=body + b"\n", headers=headers)
     assert code_of(other, 422) == "idempotency_key_reused"
-    assert service.http.get("/v1/jobs").json()["first_id"] == first.json()["id"]
-    assert len(service.http.get("/v1/jobs").json()["data"]) == 1
-    assert len(list(service.bench.settings.files_root.glob("job_*"))) == is_lines
-    theirs = service.http.post("/v1/jobs", content=body, headers=headers | {"X-API-Key": "other"})
+    assert guarded.http.get("/v1/jobs").json()["first_id"] == first.json()["id"]
+    assert len(guarded.http.get("/v1/jobs").json()["data"]) == 1
+    assert len(list(guarded.bench.settings.files_root.glob("job_*"))) == is_lines
+    theirs = guarded.http.post("/v1/jobs", content=body, headers=headers | as_owner("other"))
     assert theirs.json()["id"] != first.json()["id"]
 
 
@@ -173,25 +174,25 @@ def test_key_of_a_refused_request_stays_free(service: Service) -> None:
 # Names
 
 
-def test_job_made_by_name_is_found_by_name_wherever_an_id_may_stand(service: Service) -> None:
-    made = service.http.put("/v1/jobs/report-7", json=ONE)
+def test_job_made_by_name_is_found_by_name_wherever_an_id_may_stand(guarded: Service) -> None:
+    made = guarded.http.put("/v1/jobs/report-7", json=ONE)
     assert (made.status_code, made.json()["name"]) == (202, "report-7")
     job = made.json()
     assert is_job_id(job["id"])
-    again = service.http.put("/v1/jobs/report-7", json=ONE)
+    again = guarded.http.put("/v1/jobs/report-7", json=ONE)
     assert (again.json()["id"], again.headers["Idempotent-Replayed"]) == (job["id"], "true")
-    assert code_of(service.http.put("/v1/jobs/report-7", json=ONE | {"id": "x"}), 409) == "name_taken"
-    assert service.http.get("/v1/jobs/report-7").json()["id"] == job["id"]
-    assert code_of(service.http.get("/v1/jobs/report-7", headers={"X-API-Key": "other"}), 404) == "not_found"
-    assert service.http.get("/v1/jobs/report-7/results").json()["data"] == []
-    assert service.http.post("/v1/jobs/report-7/cancel").json()["status"] == "canceled"
-    assert service.http.put("/v1/jobs/report-7", json=ONE).status_code == 200
-    assert service.http.delete("/v1/jobs/report-7").status_code == 204
-    assert code_of(service.http.get("/v1/jobs/report-7"), 404) == "not_found"
-    renewed = service.http.put("/v1/jobs/report-7", content=lines(2), headers=LINES)
+    assert code_of(guarded.http.put("/v1/jobs/report-7", json=ONE | {"id": "x"}), 409) == "name_taken"
+    assert guarded.http.get("/v1/jobs/report-7").json()["id"] == job["id"]
+    assert code_of(guarded.http.get("/v1/jobs/report-7", headers=as_owner("other")), 404) == "not_found"
+    assert guarded.http.get("/v1/jobs/report-7/results").json()["data"] == []
+    assert guarded.http.post("/v1/jobs/report-7/cancel").json()["status"] == "canceled"
+    assert guarded.http.put("/v1/jobs/report-7", json=ONE).status_code == 200
+    assert guarded.http.delete("/v1/jobs/report-7").status_code == 204
+    assert code_of(guarded.http.get("/v1/jobs/report-7"), 404) == "not_found"
+    renewed = guarded.http.put("/v1/jobs/report-7", content=lines(2), headers=LINES)
     assert renewed.status_code == 202
     assert renewed.json()["id"] != job["id"]
-    assert service.http.put("/v1/jobs/report-7", content=lines(2), headers=LINES).json()["id"] == renewed.json()["id"]
+    assert guarded.http.put("/v1/jobs/report-7", content=lines(2), headers=LINES).json()["id"] == renewed.json()["id"]
 
 
 def test_name_is_free_again_when_its_job_is_kept_no_longer(service: Service) -> None:
@@ -213,22 +214,22 @@ def test_names_that_cannot_be_are_refused(service: Service, name: str) -> None:
 # Listing
 
 
-def test_jobs_are_listed_newest_first_by_pages(service: Service) -> None:
-    made = [submit(service)["id"] for _ in range(5)][::-1]
-    assert service.http.get("/v1/jobs", headers={"X-API-Key": "other"}).json() == {
+def test_jobs_are_listed_newest_first_by_pages(guarded: Service) -> None:
+    made = [submit(guarded)["id"] for _ in range(5)][::-1]
+    assert guarded.http.get("/v1/jobs", headers=as_owner("other")).json() == {
         "object": "list", "data": [], "has_more": False, "next": None, "first_id": None, "last_id": None,
     }  # fmt: skip
-    response = service.http.get("/v1/jobs", params={"limit": 2})
+    response = guarded.http.get("/v1/jobs", params={"limit": 2})
     page = response.json()
     assert [job["id"] for job in page["data"]] == made[:2]
     assert (page["first_id"], page["last_id"], page["has_more"], page["next"]) == (made[0], made[1], True, made[1])
     assert page["data"][0]["results"] is None
     link = response.headers["Link"]
     assert link == f'</v1/jobs?limit=2&after={made[1]}>; rel="next"'
-    service.http.delete(f"/v1/jobs/{made[1]}")
-    rest = service.http.get(link[1 : link.index(">")]).json()
+    guarded.http.delete(f"/v1/jobs/{made[1]}")
+    rest = guarded.http.get(link[1 : link.index(">")]).json()
     assert [job["id"] for job in rest["data"]] == made[2:4]
-    last = service.http.get("/v1/jobs", params={"after": rest["next"]})
+    last = guarded.http.get("/v1/jobs", params={"after": rest["next"]})
     assert [job["id"] for job in last.json()["data"]] == made[4:]
     assert not last.json()["has_more"]
     assert "Link" not in last.headers
@@ -387,25 +388,25 @@ def test_deleted_job_is_gone_at_once_and_costs_the_fleet_nothing(service: Servic
     assert not service.bench.raw.exists("cl:keeping", "cl:index:public", "cl:jobs", "cl:open:1")
 
 
-def test_job_that_is_kept_no_longer_is_gone_not_unknown(service: Service) -> None:
-    job = submit(service, keep_s=600)
-    answer_all(core_of(service))
-    done = service.http.get(job["urls"]["self"]).json()
+def test_job_that_is_kept_no_longer_is_gone_not_unknown(guarded: Service) -> None:
+    job = submit(guarded, keep_s=600)
+    answer_all(core_of(guarded))
+    done = guarded.http.get(job["urls"]["self"]).json()
     assert done["finished_at"] < done["kept_until"]
-    raw = service.bench.raw
+    raw = guarded.bench.raw
     assert 0 < raw.ttl(f"cl:job:{{{job['id']}}}") <= 600
-    assert service.bench.upkeep.forget() == 0
+    assert guarded.bench.upkeep.forget() == 0
     raw.delete(f"cl:job:{{{job['id']}}}")
-    assert code_of(service.http.get(job["urls"]["self"]), 410) == "job_expired"
+    assert code_of(guarded.http.get(job["urls"]["self"]), 410) == "job_expired"
     raw.zadd("cl:keeping", {f"public:{job['id']}": 1})
-    assert service.bench.upkeep.forget() == 1
+    assert guarded.bench.upkeep.forget() == 1
     for path in (job["urls"]["self"], job["urls"]["results"]):
-        assert code_of(service.http.get(path), 410) == "job_expired"
+        assert code_of(guarded.http.get(path), 410) == "job_expired"
     for request in ("cancel", "retry"):
-        assert code_of(service.http.post(job["urls"][request]), 410) == "job_expired"
-    assert code_of(service.http.get(job["urls"]["self"], headers={"X-API-Key": "x"}), 404) == "not_found"
-    assert code_of(service.http.get(f"/v1/jobs/{new_job_id()}"), 404) == "not_found"
-    assert service.http.get("/v1/jobs").json()["data"] == []
+        assert code_of(guarded.http.post(job["urls"][request]), 410) == "job_expired"
+    assert code_of(guarded.http.get(job["urls"]["self"], headers=as_owner("other")), 404) == "not_found"
+    assert code_of(guarded.http.get(f"/v1/jobs/{new_job_id()}"), 404) == "not_found"
+    assert guarded.http.get("/v1/jobs").json()["data"] == []
 
 
 def test_job_may_not_be_kept_for_longer_than_the_service_keeps_jobs(service: Service) -> None:

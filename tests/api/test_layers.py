@@ -21,6 +21,8 @@ from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyStore
 from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
+from tests.api.office import ONE
+from tests.corelane.store_bench import Bench
 from tests.waiting import eventually
 
 READ, SUBMIT, ADMIN = Scope.READ, Scope.SUBMIT, Scope.ADMIN
@@ -175,11 +177,22 @@ def test_without_redis_a_key_cannot_be_looked_up_and_503_says_so(settings: Setti
         assert (response.status_code, response.json()["code"]) == (503, "store_unavailable")
 
 
-def test_where_keys_are_off_any_text_is_an_owner_of_its_own(settings: Settings) -> None:
+def test_where_keys_are_off_all_callers_are_one_owner_whatever_key_they_send(
+    settings: Settings, raw: redis.Redis, bell: str
+) -> None:
+    Bench(settings, raw, bell).core("a/0")
+    keys: list[Any] = [{}, bearer("hunter2"), {b"X-API-Key": b"\xe9"}]
     with serving(settings, auth="off") as client:
-        assert client.get("/v1/cores").status_code == 200
-        assert client.get("/v1/cores", headers=bearer("hunter2")).status_code == 200
-        assert client.get("/v1/cores", headers={b"X-API-Key": b"\xe9"}).status_code == 200
+        jobs = [client.post("/v1/jobs", json=ONE, headers=each).json()["id"] for each in keys]
+        file = client.post("/v1/files", files={"file": b"{}"}, data={"purpose": "batch"}, headers=keys[1]).json()["id"]
+        secret = client.post("/v1/webhook-secrets", json={}, headers=keys[2]).json()["id"]
+        for each in keys:
+            assert {job["id"] for job in client.get("/v1/jobs", headers=each).json()["data"]} == set(jobs)
+            assert [found["id"] for found in client.get("/v1/files", headers=each).json()["data"]] == [file]
+            assert [found["id"] for found in client.get("/v1/webhook-secrets", headers=each).json()["data"]] == [secret]
+    with serving(settings, auth="off", submit_rate="2/hour") as client:
+        statuses = [client.post("/v1/jobs", json=ONE, headers=bearer(f"new {n}")).status_code for n in range(4)]
+    assert statuses == [202, 202, 429, 429]
 
 
 def test_metrics_may_be_guarded(settings: Settings, store: ApiKeyStore) -> None:

@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 from corelane.cli.app import make_cli
 from corelane.client import AsyncClient, Client
-from corelane.domain.api_keys import unchecked_owner
 from corelane.domain.webhook_secrets import MOST_SECRETS
 from corelane.errors import ServiceError
 from corelane.settings import Settings
@@ -155,17 +154,6 @@ class TestWithASecretOfTheService:
         assert listed(office, ANN) == [(made["id"], False)]
         assert office.call(ANN, "DELETE", f"{HOME}/{made['id']}").status_code == 204
         assert listed(office, ANN) == [("service", False)]
-
-
-def test_owner_who_has_but_a_secret_keeps_its_place(service: Service) -> None:
-    """Where keys are not checked owners are bounded, and so what is kept of them: whoever has something has a place."""
-    raw = service.bench.raw
-    for who in ("ann", "bob"):
-        assert service.http.delete(f"{HOME}/service", headers={"X-API-Key": who}).status_code == 404
-    assert service.http.post(HOME, json={}, headers={"X-API-Key": "ann"}).status_code == 201
-    raw.zadd(keys.OWNERS, dict.fromkeys(raw.zrange(keys.OWNERS, 0, -1), 1))
-    service.bench.upkeep.prune()
-    assert raw.zrange(keys.OWNERS, 0, -1) == [unchecked_owner("ann")]
 
 
 def test_client_and_commands_make_list_rotate_and_remove(service: Service) -> None:

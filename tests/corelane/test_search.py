@@ -17,6 +17,7 @@ from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import AsyncLink
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import Bench, answer_all, answered, claimed, keep
+from tests.keys_for_tests import add_keys
 from tests.question_jobs import QuestionHead
 
 ITEM = Question(question="who", context="ada")
@@ -103,7 +104,7 @@ def test_a_job_is_found_by_its_id_the_beginning_of_it_and_its_name(bench: Bench)
 
 def test_jobs_of_every_owner_are_merged_by_time(bench: Bench) -> None:
     owners = [f"o{n}" for n in range(40)]
-    bench.raw.zadd("cl:owners", dict.fromkeys(owners, 1))
+    add_keys(bench.settings, *owners)
     some = [submit(bench, "x", owner=random.choice(owners)) for _ in range(90)]
     # Of one owner there are more than are read of each at a time.
     jobs = sorted(some + [submit(bench, "x", owner=owners[0]) for _ in range(30)], reverse=True)

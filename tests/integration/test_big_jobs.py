@@ -10,7 +10,7 @@ import orjson
 import pytest
 import redis
 
-from corelane.client import Client, dump_lines
+from corelane.client import dump_lines
 from corelane.domain.jobs import Job, JobStatus, Result
 from corelane.errors import ServiceError
 from corelane.tasks.question_answering.options import AnswerOptions
@@ -58,8 +58,8 @@ def spans(results: list[Result]) -> list[tuple[str, int, int] | None]:
 
 @pytest.fixture
 def backlog(fleet: Fleet) -> Iterator[Job]:
-    """Submit a job of one key that keeps every core busy until the test is over; their speed was measured before."""
-    with Client(fleet.url, "backlog") as client:
+    """Submit a job that keeps every core busy until the test is over; their speed was measured before."""
+    with fleet.client() as client:
 
         def is_measured() -> bool:
             job = client.submit(short(50), wait_s=50)
@@ -185,10 +185,10 @@ def test_shared_passages_are_answered_as_if_each_item_had_its_own(fleet: Fleet) 
     assert ("March 1889", 34, 44) in expected
 
 
-def test_lone_question_of_one_key_does_not_wait_for_the_backlog_of_another(fleet: Fleet, backlog: Job) -> None:
-    with Client(fleet.url, "someone-else") as client:
+def test_lone_question_does_not_wait_for_a_backlog(fleet: Fleet, backlog: Job) -> None:
+    with fleet.client() as client:
         result = client.ask("What is the number?", "The number is 7.")
-    with Client(fleet.url, "backlog") as client:
+    with fleet.client() as client:
         standing = client.get(backlog.id)
     assert result.answer is not None
     assert result.answer.text == "7"
@@ -198,15 +198,14 @@ def test_lone_question_of_one_key_does_not_wait_for_the_backlog_of_another(fleet
 def test_job_that_would_be_late_is_refused_with_the_time_that_can_be_met(fleet: Fleet, backlog: Job) -> None:
     before = kept(fleet)
     head: dict[str, Any] = {"expires_in_s": 0.2, "refuse_if_late": True}
-    key = {"Authorization": "Bearer backlog"}
-    as_json = fleet.api.post("/v1/jobs", json={"items": list(long(20)), **head}, headers=key)
-    as_lines = fleet.api.post("/v1/jobs", content=b"".join(dump_lines(head, long(20))), headers=NDJSON | key)
+    as_json = fleet.api.post("/v1/jobs", json={"items": list(long(20)), **head})
+    as_lines = fleet.api.post("/v1/jobs", content=b"".join(dump_lines(head, long(20))), headers=NDJSON)
     for refused in (as_json, as_lines):
         assert (refused.status_code, refused.json()["code"]) == (409, "deadline_infeasible")
         assert refused.json()["earliest_feasible_s"] >= 1
     assert kept(fleet)[0] <= before[0]
     assert kept(fleet)[1] <= before[1]
-    with Client(fleet.url, "backlog") as client:
+    with fleet.client() as client:
         with pytest.raises(ServiceError, match="can be met") as caught:
             client.submit(long(20), expires_in_s=0.2, refuse_if_late=True)
         assert (caught.value.status, caught.value.problem_code) == (409, "deadline_infeasible")
@@ -216,7 +215,7 @@ def test_job_that_would_be_late_is_refused_with_the_time_that_can_be_met(fleet: 
 
 
 def test_promise_tells_the_turn_and_the_times_around_the_end(fleet: Fleet, backlog: Job) -> None:
-    with Client(fleet.url, "backlog") as client:
+    with fleet.client() as client:
         job = client.submit(short(20), expires_in_s=3600)
         client.cancel(job.id)
         later = client.get(job.id)
@@ -234,7 +233,7 @@ def test_promise_tells_the_turn_and_the_times_around_the_end(fleet: Fleet, backl
 
 
 def test_job_whose_time_is_over_before_its_turn_expires(fleet: Fleet, backlog: Job) -> None:
-    with Client(fleet.url, "backlog") as client:
+    with fleet.client() as client:
         job = client.wait(client.submit(short(20), expires_in_s=0.001).id)
         standing = client.get(backlog.id)
     assert (job.status, job.counts.expired) == (JobStatus.EXPIRED, 20)

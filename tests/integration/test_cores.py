@@ -13,7 +13,6 @@ import pytest
 import redis
 
 from corelane.broker.app import make_celery
-from corelane.client import Client
 from corelane.metrics.liveness import HealthProbe, judge, read_liveness
 from corelane.settings import Settings
 from corelane.tasks.question_answering.wire import Question
@@ -49,15 +48,13 @@ def test_what_is_paused_waits_on_real_cores_and_goes_on_whole(fleet: Fleet) -> N
     fleet.wait_whole()
     items = [Question(question="Who wrote it?", context=f"Ada wrote it in {year}.") for year in range(1800, 1840)]
     cores = sorted(fleet.states())
-    with fleet.client() as client, Client(fleet.url, api_key="another") as other, ThreadPoolExecutor() as threads:
+    with fleet.client() as client, ThreadPoolExecutor() as threads:
         version = client.submit(items[:1], wait_s=60).model
         for paused in ([("owner", "public")], [("model", version)], [("core", core) for core in cores]):
             for kind, name in paused:
                 client.pause(kind, name)
             try:
                 held = client.submit(items)
-                if paused == [("owner", "public")]:
-                    assert other.submit(items, wait_s=60).counts.succeeded == len(items)
                 if paused[0][0] == "core":
                     os.kill(fleet.states()[cores[0]]["pid"], signal.SIGKILL)
                     eventually(lambda: fleet.states()[cores[0]]["restarts"] > 0)

@@ -132,9 +132,8 @@ async def _next_ids(
 
 
 async def known_owners(link: CommonLink) -> list[str]:
-    """Return the owners of keys, and those that came while keys were not checked."""
-    found = {key.owner for key in await read_keys(link)} | {PUBLIC}
-    return sorted(found | {owner.decode() for owner in await link("ZRANGE", keys.OWNERS, 0, -1)})
+    """Return the owners of keys, and the one of all callers while keys are not checked."""
+    return sorted({key.owner for key in await read_keys(link)} | {PUBLIC})
 
 
 async def owners_of_jobs(link: CommonLink) -> list[str]:

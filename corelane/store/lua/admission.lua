@@ -89,10 +89,3 @@ define('drain_rates', function(ask)
   for core in pairs(cores) do names[#names + 1] = core end
   return { answered, #names > 0 and call('HMGET', keys.SPEEDS, unpack(names)) or {} }
 end, 'no-writes')
-
--- admit_owner{owner, most} → 1 if the owner may have jobs, files and batches, 0 if `most` others have some already
-define('admit_owner', function(ask)
-  if not call('ZSCORE', keys.OWNERS, ask.owner) and call('ZCARD', keys.OWNERS) >= ask.most then return 0 end
-  call('ZADD', keys.OWNERS, now_ms(), ask.owner)
-  return 1
-end)

@@ -127,29 +127,6 @@ local function prune_hosts(before, most)
   end
 end
 
-local function owns_anything(owner)
-  if call('EXISTS', keys.owner_jobs(owner), keys.files(owner), keys.batches(owner)) > 0 then return true end
-  for _, key in ipairs({ keys.TEXT_BYTES, keys.SECRETS }) do
-    if call('HEXISTS', key, owner) == 1 then return true end
-  end
-  for priority = 0, 2 do
-    for _, key in ipairs({ keys.OWED, keys.UNFED }) do
-      if call('HEXISTS', key, owner .. ':' .. priority) == 1 then return true end
-    end
-  end
-  return false
-end
-
-local function prune_owners(before, most)
-  for _, owner in ipairs(call('ZRANGEBYSCORE', keys.OWNERS, '-inf', before, 'LIMIT', 0, most)) do
-    if owns_anything(owner) then
-      call('ZADD', keys.OWNERS, now_ms(), owner)
-    else
-      call('ZREM', keys.OWNERS, owner)
-    end
-  end
-end
-
 -- Drop refs of ended jobs from the front of a list, up to the first ref of an open job.
 -- → how many, including `dropped`
 local function prune_refs(list, version, dropped, most)
@@ -184,15 +161,14 @@ local function prune_lanes(version, dropped, most)
   return dropped
 end
 
--- prune{silent_ms, dead_ms, idle_ms, most, what hooks of plugins take…} → refs dropped
+-- prune{silent_ms, dead_ms, most, what hooks of plugins take…} → refs dropped
 -- Removes entries without an expiry of their own that are no longer needed: cores that were silent for `silent_ms`,
--- dead letters older than `dead_ms`, unneeded texts, hosts without deliveries, owners without data for `idle_ms`,
--- and refs of ended jobs if no core is left that would skip them.
+-- dead letters older than `dead_ms`, unneeded texts, hosts without deliveries, and refs of
+-- ended jobs if no core is left that would skip them.
 define('prune', function(ask)
   local now, dropped = now_ms(), 0
   prune_cores(now - ask.silent_ms, ask.most)
   prune_hosts(now - ask.dead_ms, ask.most)
-  prune_owners(now - ask.idle_ms, ask.most)
   hooks.prune(now, ask)
   for _, version in ipairs(call('HKEYS', keys.WAITING)) do
     if not is_held(version) then dropped = prune_lanes(version, dropped, ask.most) end

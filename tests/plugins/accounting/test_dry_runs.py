@@ -26,7 +26,7 @@ from tests.api.test_jobs import JSON, LINES, ONE, code_of, lines
 from tests.corelane.store_bench import VERSION, age, announce
 
 #: Keys that processes write by themselves, once a second or so.
-BESIDE = ("cl:process", "cl:metrics", "cl:release", "cl:marks", "cl:owners")
+BESIDE = ("cl:process", "cl:metrics", "cl:release", "cl:marks")
 
 
 def kept(service: Service) -> set[str]:

@@ -13,6 +13,7 @@ from corelane.domain.texts import text_id
 from tests.api.conftest import Service
 from tests.api.test_jobs import LINES
 from tests.corelane.store_bench import VERSION, answered
+from tests.keys_for_tests import as_owner
 
 TEXT = "Ada was the first to write a program. Zoë came later."
 NAME = text_id(TEXT)
@@ -29,12 +30,12 @@ def code_of(response: Any) -> str:
 
 def put(service: Service, text: str = TEXT, **headers: str) -> Any:
     return service.http.put(
-        f"/v1/contexts/{text_id(text)}", content=text.encode(), headers=PLAIN | {"X-API-Key": "ann"} | headers
+        f"/v1/contexts/{text_id(text)}", content=text.encode(), headers=PLAIN | as_owner("other") | headers
     )
 
 
-def as_ann(service: Service, method: str, path: str, **given: Any) -> Any:
-    given["headers"] = {"X-API-Key": "ann"} | given.get("headers", {})
+def as_other(service: Service, method: str, path: str, **given: Any) -> Any:
+    given["headers"] = as_owner("other") | given.get("headers", {})
     return service.http.request(method, path, **given)
 
 
@@ -54,11 +55,11 @@ def test_context_is_put_once_and_shown(service: Service) -> None:
     found = first.json()
     assert (found["object"], found["id"], found["bytes"], found["chars"]) == ("context", NAME, 54, 53)
     assert put(service).status_code == 200
-    posted = as_ann(service, "POST", "/v1/contexts", json={"text": TEXT, "name": "ada", "expires_in_s": 60})
+    posted = as_other(service, "POST", "/v1/contexts", json={"text": TEXT, "name": "ada", "expires_in_s": 60})
     assert (posted.status_code, posted.json()["name"]) == (200, "ada")
     assert posted.json()["expires_at"] >= found["expires_at"]
-    assert as_ann(service, "GET", f"/v1/contexts/{NAME}").json()["name"] == "ada"
-    text = as_ann(service, "GET", f"/v1/contexts/{NAME}/text")
+    assert as_other(service, "GET", f"/v1/contexts/{NAME}").json()["name"] == "ada"
+    text = as_other(service, "GET", f"/v1/contexts/{NAME}/text")
     assert (text.text, text.headers["Content-Type"]) == (TEXT, "text/plain; charset=utf-8")
 
 
@@ -68,7 +69,7 @@ def test_list_is_newest_first_and_in_pages(service: Service) -> None:
         put(service, text)
     found, cursor = [], None
     while True:
-        page = as_ann(
+        page = as_other(
             service, "GET", "/v1/contexts", params={"limit": 2} | ({"after": cursor} if cursor else {})
         ).json()
         assert page["bytes"] == 45
@@ -77,7 +78,7 @@ def test_list_is_newest_first_and_in_pages(service: Service) -> None:
         if not page["has_more"]:
             break
     assert sorted(found) == sorted(map(text_id, texts))
-    created = [as_ann(service, "GET", f"/v1/contexts/{each}").json()["created_at"] for each in found]
+    created = [as_other(service, "GET", f"/v1/contexts/{each}").json()["created_at"] for each in found]
     assert created == sorted(created, reverse=True)
 
 
@@ -111,11 +112,11 @@ def test_jobs_of_every_form_name_a_stored_context(service: Service) -> None:
     def item(question: str, name: str = NAME) -> dict[str, str]:
         return {"question": question, "context_id": name}
 
-    lone = as_ann(service, "POST", "/v1/jobs", json=item("who"))
+    lone = as_other(service, "POST", "/v1/jobs", json=item("who"))
     assert lone.status_code == 202, lone.text
     many = {"contexts": {"b": "Bob."}, "items": [item("what"), item("who", "b"), item("when")]}
-    assert as_ann(service, "POST", "/v1/jobs", json=many).status_code == 202
-    assert as_ann(service, "PUT", "/v1/jobs/mine", json=item("why")).status_code == 202
+    assert as_other(service, "POST", "/v1/jobs", json=many).status_code == 202
+    assert as_other(service, "PUT", "/v1/jobs/mine", json=item("why")).status_code == 202
     assert sorted(asked(service)) == sorted([TEXT, TEXT, "Bob.", TEXT, TEXT])
 
 
@@ -123,35 +124,35 @@ def test_lines_name_stored_contexts_and_an_unknown_one_is_told_by_its_line(servi
     put(service)
     line = orjson.dumps({"question": "who", "context_id": NAME}) + b"\n"
     wrong = orjson.dumps({"question": "who", "context_id": text_id("b")}) + b"\n"
-    refused = as_ann(service, "POST", "/v1/jobs", content=line + wrong, headers=LINES)
+    refused = as_other(service, "POST", "/v1/jobs", content=line + wrong, headers=LINES)
     assert (refused.status_code, code_of(refused)) == (422, "unknown_context")
     assert refused.json()["detail"].startswith(f"line 2: there is no stored text {text_id('b')}")
     assert not list(service.bench.settings.files_root.glob("*"))
-    taken = as_ann(service, "POST", "/v1/jobs", content=line * 40, headers=LINES)
+    taken = as_other(service, "POST", "/v1/jobs", content=line * 40, headers=LINES)
     assert taken.status_code == 202
     assert service.bench.raw.hget(f"cl:job:{{{taken.json()['id']}}}", "stored") == NAME.removeprefix("ctx_")
 
 
-def test_unknown_context_is_told_and_others_contexts_are_unknown(service: Service) -> None:
-    put(service)
+def test_unknown_context_is_told_and_others_contexts_are_unknown(guarded: Service) -> None:
+    put(guarded)
     for body in ({"question": "who", "context_id": NAME}, {"items": [{"question": "who", "context_id": NAME}]}):
-        refused = service.http.post("/v1/jobs", json=body)
+        refused = guarded.http.post("/v1/jobs", json=body)
         assert (refused.status_code, code_of(refused)) == (422, "unknown_context")
-    typed = as_ann(service, "POST", "/v1/jobs", json={"question": "who", "context_id": "tower"})
+    typed = as_other(guarded, "POST", "/v1/jobs", json={"question": "who", "context_id": "tower"})
     assert (typed.status_code, code_of(typed)) == (422, "invalid_input")
     for method, path in (("GET", NAME), ("GET", f"{NAME}/text"), ("DELETE", NAME), ("GET", "ctx_1")):
-        assert service.http.request(method, f"/v1/contexts/{path}").status_code == 404
-    assert service.http.get("/v1/contexts").json()["data"] == []
+        assert guarded.http.request(method, f"/v1/contexts/{path}").status_code == 404
+    assert guarded.http.get("/v1/contexts").json()["data"] == []
 
 
 def test_deleted_context_is_unknown_at_once(service: Service) -> None:
     put(service)
     one = {"question": "who", "context_id": NAME}
-    assert as_ann(service, "POST", "/v1/jobs", json=one).status_code == 202
-    assert as_ann(service, "DELETE", f"/v1/contexts/{NAME}").status_code == 204
-    assert as_ann(service, "DELETE", f"/v1/contexts/{NAME}").status_code == 404
-    assert code_of(as_ann(service, "POST", "/v1/jobs", json=one)) == "unknown_context"
-    assert code_of(as_ann(service, "POST", "/v1/jobs", json=one | {"dry_run": True})) == "unknown_context"
+    assert as_other(service, "POST", "/v1/jobs", json=one).status_code == 202
+    assert as_other(service, "DELETE", f"/v1/contexts/{NAME}").status_code == 204
+    assert as_other(service, "DELETE", f"/v1/contexts/{NAME}").status_code == 404
+    assert code_of(as_other(service, "POST", "/v1/jobs", json=one)) == "unknown_context"
+    assert code_of(as_other(service, "POST", "/v1/jobs", json=one | {"dry_run": True})) == "unknown_context"
     assert asked(service) == [TEXT]
 
 
@@ -159,13 +160,13 @@ def test_dry_run_forecasts_as_for_the_text_itself(service: Service) -> None:
     text = TEXT * 200
     put(service, text)
     forecasts = [
-        as_ann(service, "POST", "/v1/jobs", json={"question": "who", "dry_run": True} | given).json()
+        as_other(service, "POST", "/v1/jobs", json={"question": "who", "dry_run": True} | given).json()
         for given in ({"context_id": text_id(text)}, {"context": text})
     ]
     shown = [{name: each[name] for name in ("items", "tokens", "windows", "core_s")} for each in forecasts]
     assert shown[0] == shown[1]
     line = orjson.dumps({"question": "who", "context_id": text_id(text)}) + b"\n"
-    sent = as_ann(service, "POST", "/v1/jobs", content=b'{"dry_run": true}\n' + line, headers=LINES)
+    sent = as_other(service, "POST", "/v1/jobs", content=b'{"dry_run": true}\n' + line, headers=LINES)
     assert (sent.status_code, sent.json()["tokens"]) == (200, forecasts[1]["tokens"])
 
 
@@ -175,9 +176,9 @@ def test_batch_dry_run_measures_stored_contexts(service: Service) -> None:
     asked = [{"custom_id": name, "method": "POST", "url": "/v1/answers", "body": body | more} for name, more in BATCH]
     content = b"".join(orjson.dumps(each) + b"\n" for each in asked)
     files = {"file": ("in.jsonl", content)}
-    file = as_ann(service, "POST", "/v1/files", files=files, data={"purpose": "batch"}).json()["id"]
+    file = as_other(service, "POST", "/v1/files", files=files, data={"purpose": "batch"}).json()["id"]
     given = {"input_file_id": file, "endpoint": "/v1/answers", "completion_window": "24h", "dry_run": True}
-    found = as_ann(service, "POST", "/v1/batches", json=given).json()
+    found = as_other(service, "POST", "/v1/batches", json=given).json()
     assert (found["lines"], found["bad_lines"], found["items"]) == (2, 1, 1)
     assert found["errors"][0]["code"] == "unknown_context"
 

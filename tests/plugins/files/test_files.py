@@ -18,9 +18,10 @@ from corelane.errors import InvalidInput
 from corelane.plugins.files.routes.multipart import FormReader
 from corelane.settings import Settings
 from corelane.store.file_storage import DiskFiles, Storage, open_storage
+from tests.keys_for_tests import as_owner
 
 LINES = b'{"custom_id": "a"}\n\n{"custom_id": "b"}'
-ALICE, BOB = {"Authorization": "Bearer alice"}, {"Authorization": "Bearer bob"}
+ALICE, BOB = as_owner("alice"), as_owner("bob")
 
 
 def upload(
@@ -61,14 +62,15 @@ def test_file_comes_back_as_it_was_sent_and_goes_when_deleted(api: TestClient, s
     assert kept_on_disk(settings) == set()
 
 
-def test_another_owners_file_is_not_there(api: TestClient) -> None:
+def test_another_owners_file_is_not_there(api_of_two: TestClient) -> None:
+    api = api_of_two
     file = upload(api, headers=ALICE).json()["id"]
     assert api.get(f"/v1/files/{file}", headers=ALICE).status_code == 200
     for refused in (
         api.get(f"/v1/files/{file}", headers=BOB),
         api.get(f"/v1/files/{file}/content", headers=BOB),
         api.delete(f"/v1/files/{file}", headers=BOB),
-        api.get("/v1/files/file_nonsense%2F..%2F"),
+        api.get("/v1/files/file_nonsense%2F..%2F", headers=ALICE),
     ):
         assert refused.status_code == 404
     assert api.get("/v1/files", headers=BOB).json()["data"] == []

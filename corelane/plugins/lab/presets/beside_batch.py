@@ -28,7 +28,7 @@ LENGTHS, ITEMS = "words=lognormal(120,0.6)", 400
 #: Items in the other owner's small jobs.
 JOB_ITEMS = 20
 
-#: The default key of the batch's owner. Services that check no keys tell owners apart by their keys.
+#: The default key of the batch's owner. Where keys are not checked, all callers are one owner.
 OTHER_KEY = "clk_bench_other"
 
 

@@ -1,0 +1,26 @@
+"""API keys of several owners, whose secrets a test knows before they are made."""
+
+from corelane.domain.api_keys import Scope, key_digest
+from corelane.settings import Settings
+from corelane.store import keys
+from corelane.store.api_keys import ApiKeyStore
+from corelane.store.link.blocking import Link
+
+
+def secret_of(owner: str) -> str:
+    """Return the key of an owner."""
+    return f"clk_{owner:x<43}"
+
+
+def as_owner(owner: str) -> dict[str, str]:
+    """Return the header by which an owner sends its key."""
+    return {"X-API-Key": secret_of(owner)}
+
+
+def add_keys(settings: Settings, *owners: str) -> Settings:
+    """Make a key that may send and read for each owner; return settings that check keys."""
+    link = Link(settings.redis_url)
+    for owner in owners:
+        _, secret = ApiKeyStore(link).create(owner, [Scope.SUBMIT, Scope.READ], owner=owner)
+        link("COPY", keys.api_key(key_digest(secret)), keys.api_key(key_digest(secret_of(owner))))
+    return settings.model_copy(update={"auth": "required"})

@@ -3,7 +3,6 @@
 All are coroutines, though few await: FastAPI runs plain functions in a thread, which costs more than these functions.
 """
 
-import difflib
 import re
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, cast
@@ -21,6 +20,7 @@ from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.ids import is_job_id
 from corelane.domain.job_filter import JobFilter
 from corelane.errors import Forbidden, InvalidInput, NotFound
+from corelane.errors.sentences import unknown_name
 
 #: The form of a name that a caller gives a job: it cannot be confused with an id, and proxies do not remove it from an
 #: address.
@@ -106,7 +106,14 @@ async def refuse_unknown_parameters(request: Request) -> None:
     unknown = [name for name in dict.fromkeys(request.query_params.keys()) if name not in known]
     if unknown:
         raise RequestValidationError(
-            [{"type": "unknown_parameter", "loc": ("query", name), "msg": _suggest(name, known)} for name in unknown]
+            [
+                {
+                    "type": "unknown_parameter",
+                    "loc": ("query", name),
+                    "msg": unknown_name("parameter", name, known),
+                }
+                for name in unknown
+            ]
         )
 
 
@@ -122,16 +129,6 @@ def _names_of(field: Any) -> list[str]:
     if isinstance(model, type) and issubclass(model, BaseModel):
         return [each.alias or name for name, each in model.model_fields.items()]
     return [field.alias]
-
-
-def _suggest(name: str, known: tuple[str, ...]) -> str:
-    """Suggest the nearest parameter, and list all of them."""
-    if not known:
-        return "this route takes no query parameters"
-    listed = ", ".join(f"`{each}`" for each in known)
-    [nearest] = difflib.get_close_matches(name, known, n=1) or [""]
-    hint = f", did you mean `{nearest}`?" if nearest else ""
-    return f"there is no such query parameter{hint} (this route takes {listed})"
 
 
 class JobQuery(JobFilter):

@@ -88,11 +88,11 @@ class OpenAIError(BaseModel):
 
 
 class WrongForm(RequestValidationError):
-    """A request that is not valid, and what to send instead: the end of its sentence."""
+    """A request that is not valid, the form that it should have, and what to send: the end of its sentence."""
 
-    def __init__(self, faults: Sequence[Any], hint: str) -> None:
+    def __init__(self, faults: Sequence[Any], form: type[BaseModel], hint: str) -> None:
         super().__init__(faults)
-        self.hint = hint
+        self.form, self.hint = form, hint
 
 
 class FieldError(BaseModel):
@@ -195,7 +195,8 @@ async def _foreseen(request: Request, error: Exception) -> JSONResponse:
 
 async def _invalid(request: Request, error: Exception) -> JSONResponse:
     found = relevant(error.errors()) if isinstance(error, RequestValidationError) else []
-    listed = [{"at": _place(each), "detail": sentence(each)} for each in found[:MAX_ERRORS]]
+    form = error.form if isinstance(error, WrongForm) else _form_of(request)
+    listed = [{"at": _place(each), "detail": sentence(each, form)} for each in found[:MAX_ERRORS]]
     code = errors.InvalidInput.code
     count_problem(request, code)
     first = f"{listed[0]['at']}: {listed[0]['detail']}" if listed else "the request is not valid"
@@ -203,6 +204,12 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     more += error.hint if isinstance(error, WrongForm) else ""
     told = for_openai(request.url.path, 422, code, first + more, listed[0]["at"] if listed else None)
     return problem(422, code, first + more, errors=listed, **told)
+
+
+def _form_of(request: Request) -> Any:
+    """Return the type of the body that a route takes; None if it takes none."""
+    field = getattr(request.scope.get("route"), "body_field", None)
+    return field and field.field_info.annotation
 
 
 def _place(found: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from corelane.domain.overview import device_figures
 from corelane.domain.pauses import Pause, PauseKind
 from corelane.errors import NotFound
 from corelane.store.scaling import read_stopped
+from corelane.submitting.model_tasks import no_such_model
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 503))
 
@@ -213,5 +214,5 @@ def choose_model(models: Sequence[ModelInfo], model: str) -> ModelInfo:
     """Return the version that is meant by a version, an alias or a name; raise NotFound."""
     found = [each for each in models if model in (each.id, each.name, *each.aliases)]
     if not found:
-        raise NotFound(f"there is no model {model[:100]!r}; GET /v1/models lists what can be asked")
+        raise NotFound(no_such_model(model, (name for each in models for name in (each.id, each.name, *each.aliases))))
     return max(found, key=lambda each: (each.weights.get(model, 0.0), bool(each.cores), each.created_at))

@@ -34,19 +34,18 @@ from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.audit import AuditAction
 from corelane.domain.ids import is_job_id, new_job_id
 from corelane.domain.job_forecast import JobForecast, WorkForecast
-from corelane.domain.job_requests import JobRequest
-from corelane.domain.jobs import Item, Job, JobList
-from corelane.errors import InvalidInput, WrongTask
+from corelane.domain.job_requests import JobRequest, is_in_place
+from corelane.domain.jobs import DEFAULT_TASK, Item, Job, JobList
+from corelane.errors import InvalidInput, UnknownModel, WrongTask
 from corelane.store.jobs.idempotency import by_key, by_name, fingerprint
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.submission import Submission
 from corelane.submitting.items import BadItem
 from corelane.submitting.large_bodies import LARGE_BYTES
-from corelane.submitting.ndjson import item_fields
 from corelane.submitting.retries import retry
 from corelane.submitting.submitter import Submitted
 from corelane.tasks.forms import form_of, forms
-from corelane.tasks.registry import TASKS
+from corelane.tasks.registry import TASKS, task_named
 from corelane.tasks.task import Task
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 422, 503), route_class=JsonRoute)
@@ -141,11 +140,19 @@ async def take_body(
     """
     tasks, model = state.jobs.submitter.tasks, model_in(given)
     for is_last in (False, True):
-        task = await tasks.of_model(model)
+        task, missing = task_named(DEFAULT_TASK), None
+        try:
+            task = await tasks.of_model(model)
+        except UnknownModel as error:
+            missing = (
+                error  # If this very request made a job while there was such a model, it is returned all the same.
+            )
         try:
             body = await state.large_bodies.read(caller.owner, sent, partial(read_form, given, task))
             return await take_job(state, body, sent, caller, wait, key=key, name=name, request=request)
         except (WrongForm, WrongTask):
+            if missing is not None:
+                raise missing from None
             if is_last or await tasks.of_model(model, again=True) is task:
                 raise
     raise AssertionError
@@ -153,18 +160,25 @@ async def take_body(
 
 def read_form(given: dict[str, Any], task: Task, _: bytes = b"") -> JobRequest:
     """Return a job in the form of a task; raise WrongForm."""
+    form = forms(task).request
     try:
-        return forms(task).request.model_validate(given)
+        return form.model_validate(given)
     except ValidationError as error:
         faults = error.errors(include_url=False)
         hint = f"; this model takes {form_of(task)}" if any(map(is_of_items, faults)) else ""
-        raise WrongForm([{**each, "loc": ("body", *each["loc"])} for each in faults], hint) from None
+        skipped = 2 if is_in_place(given) else 0  # the fields of a single item in place are not in a list
+        placed = [each["loc"][skipped if each["loc"][:1] == ("items",) else 0 :] for each in faults]
+        raise WrongForm(
+            [{**each, "loc": ("body", *at)} for each, at in zip(faults, placed, strict=True)], form, hint
+        ) from None
 
 
 def is_of_items(fault: Mapping[str, Any]) -> bool:
-    """Return whether a fault of a job is one of its items: in `items`, in a field in place, or in that it has none."""
-    at = fault["loc"][0] if fault["loc"] else ""
-    return at == "items" or at in item_fields() or (not at and "`items`" in fault["msg"])
+    """Return whether a fault of a job may be one of its items: in `items`, an unknown field, or that there are none."""
+    at = fault["loc"]
+    if fault["type"] == "extra_forbidden":
+        return bool(at[0] != "options")
+    return at[0] == "items" if at else "`items`" in fault["msg"]
 
 
 async def take_job(

@@ -16,12 +16,13 @@ from corelane.domain.audit import AuditAction
 from corelane.domain.ids import iso_time
 from corelane.domain.placement import ALL_CORES, Placement, PlacementScope
 from corelane.domain.wire import Wire, at_most
-from corelane.errors import ArtifactRefused, InvalidInput, NotFound
+from corelane.errors import ArtifactRefused, InvalidInput, NotFound, UnknownModel
+from corelane.submitting.model_tasks import no_such_model
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 404, 409, 422, 503), route_class=JsonRoute)
 
 CorePath = Annotated[str, Path(description="A core's name, host/index, or `all`.", examples=["all"])]
-VersionPath = Annotated[str, Path(description="A version, NAME@FINGERPRINT.")]
+VersionPath = Annotated[str, Path(description="A version, NAME@FINGERPRINT; or a name that one version has.")]
 AliasPath = Annotated[str, Path(description="Letters, digits, `.`, `_` and `-`, in lower case.")]
 
 
@@ -149,6 +150,7 @@ async def reload_model(
     if given and core != ALL_CORES:
         raise InvalidInput("`manifest_sha256` goes with `all`: it holds wherever the version is wanted")
     manifest = (given or "") if core == ALL_CORES else None
+    version = await known_version(state, version)
     placement = await state.rollout.reload(version, core, manifest=manifest)
     await state.audit.write(caller, AuditAction.MODEL_RELOAD, version, f"on {core}")
     return PlacementInfo.of(version, placement)
@@ -171,6 +173,7 @@ async def unload_model(
     Refused while an alias means it, or if it would leave its only core.
     """
     await require_core(state, core)
+    version = await known_version(state, version)
     placement = await state.rollout.unload(version, core, force=force)
     await state.audit.write(caller, AuditAction.MODEL_UNLOAD, version, f"from {core}{', forced' if force else ''}")
     return PlacementInfo.of(version, placement)
@@ -233,3 +236,16 @@ def resolve(state: AppState, model: str) -> str:
         return find_artifact(state.settings.artifact_root, model, state.settings.target).manifest.version_id
     except ArtifactRefused as error:
         raise InvalidInput(f"{error.detail}; or name a version, as {model}@3f2a94c1d07b") from None
+
+
+async def known_version(state: AppState, model: str) -> str:
+    """Return a version, or the only one of a name; raise InvalidInput or UnknownModel."""
+    if "@" in model:
+        return model
+    named = {each.version: str(each.summary.get("name")) for each in await state.fleet.models()}
+    found = [version for version, name in named.items() if name == model]
+    if not found:
+        raise UnknownModel(no_such_model(model, (*named, *named.values())))
+    if len(found) > 1:
+        raise InvalidInput(f"{model} has several versions: name one of {', '.join(found)}")
+    return found[0]

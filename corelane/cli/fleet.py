@@ -29,7 +29,7 @@ GONE = ("lost", "out_of_service", "stopped")
 
 CoreOption = Annotated[str, typer.Option(help="A core, host/index, or `all`.")]
 WaitOption = Annotated[float, typer.Option("--wait", help="Seconds to wait until it is done; 0 returns at once.")]
-VersionArgument = Annotated[str, typer.Argument(help="The version, NAME@FINGERPRINT.")]
+VersionArgument = Annotated[str, typer.Argument(help="A version, NAME@FINGERPRINT, or a name that one version has.")]
 
 #: What each core reports about a version.
 States = Mapping[str, Mapping[str, Any]]
@@ -95,6 +95,7 @@ def reload(
 ) -> None:
     """Load a version again where it is held, after compiling or calibrating in place. It is served meanwhile."""
     placed = client.reload_model(version, core, manifest_sha256=manifest)
+    version = placed["version"]
     if wait:
         held = _until_reloaded(client, placed, core, wait)
         print_sentence(placed | {"ready_on": held}, as_json, f"{version} is loaded again on {', '.join(held)}")
@@ -113,6 +114,7 @@ def unload(
 ) -> None:
     """Drain a version and unload it from a core, or from all."""
     placed = client.unload_model(version, core, force=force)
+    version = placed["version"]
     if not wait:
         print_sentence(placed, as_json, f"{version} will be unloaded; `corelane cores` shows the progress")
         return

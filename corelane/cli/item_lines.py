@@ -17,7 +17,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from corelane.domain.jobs import DEFAULT_TASK, Item, JobStatus, Result, as_text
+from corelane.domain.jobs import DEFAULT_TASK, EarlierIds, Item, JobStatus, Result, as_text, same_id
 from corelane.domain.texts import is_text_id, no_text
 from corelane.domain.wire import with_few_unknown
 from corelane.errors import InvalidInput
@@ -85,8 +85,8 @@ class LineFormat:
     header: bytes = b""
 
 
-def read_line(task: Task, raw: NumberedLine) -> ParsedLine:
-    """Parse a line; a problem names its line, counted from 1."""
+def read_line(task: Task, raw: NumberedLine, ids: EarlierIds | None = None) -> ParsedLine:
+    """Parse a line; a problem names its line, counted from 1. ``ids``, if given, are those of the lines before."""
 
     def problem(text: str, item_id: object = None) -> ParsedLine:
         kept_id = item_id if isinstance(item_id, str) else None
@@ -101,10 +101,12 @@ def read_line(task: Task, raw: NumberedLine) -> ParsedLine:
     try:
         item = task.item.model_validate(with_few_unknown(task.item, value))
     except ValidationError as error:
-        return problem(f": {first_fault(error)}", as_text(value.get("id")))
+        return problem(f": {first_fault(error, task.item)}", as_text(value.get("id")))
     *_, text_id = task.parts(item)
     if text_id is not None and not is_text_id(text_id):
         return problem(f": {no_text(text_id)}", item.id)
+    if ids and item.id is not None and (before := ids.first(item.id, f"line {raw.index + 1}")) is not None:
+        return problem(f" {same_id(item.id, before)}", item.id)
     return ParsedLine(raw.index, item.id, item)
 
 

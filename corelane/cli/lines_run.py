@@ -39,7 +39,7 @@ from corelane.cli.progress import Meter, count_ahead, count_lines, following
 from corelane.cli.resume import RunFile, open_run
 from corelane.cli.service import LONG_PATIENCE_S, connect
 from corelane.cli.waiting import WaitNotice
-from corelane.domain.jobs import Item, Result
+from corelane.domain.jobs import EarlierIds, Item, Result
 from corelane.errors import CorelaneError, InvalidInput, SetupError
 from corelane.tasks.task import Task
 
@@ -126,7 +126,7 @@ class LinesRun:
 
         def items() -> Iterator[Item]:
             nonlocal bad
-            for line in map(partial(read_line, self.task), islice(raw_lines, kept.lines, None)):
+            for line in map(partial(read_line, self.task, ids=EarlierIds()), islice(raw_lines, kept.lines, None)):
                 bad += line.item is None
                 if line.item is not None:
                     yield line.item
@@ -162,7 +162,9 @@ class LinesRun:
         with connect(self.url, self.api_key, patience_s=0) as looker:
             look = partial(meter.state.look, looker, run.name)
             results = results_of(
-                self.task, map(partial(read_line, self.task), raw_lines), partial(self._ask, client, run, meter)
+                self.task,
+                map(partial(read_line, self.task, ids=EarlierIds()), raw_lines),
+                partial(self._ask, client, run, meter),
             )
             progress = following(meter, look, self.report.say, self.report.console, has_bar=has_bar)
             with closing(results), progress:

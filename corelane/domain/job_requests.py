@@ -3,13 +3,26 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Self
 
-from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from corelane.domain.job_references import MAX_URL_CHARS
-from corelane.domain.jobs import Item, JobHead
+from corelane.domain.jobs import Item, JobHead, same_id
 from corelane.domain.wire import MOST_ROWS
 from corelane.errors import TooLarge
-from corelane.errors.sentences import first_fault
+
+
+def is_in_place(body: Any) -> bool:
+    """Return whether the body of a job has the fields of its one item in place, if it has any item."""
+    return isinstance(body, dict) and body.get("items") is None and body.get("input_url") is None
+
+
+def require_own_ids(items: Sequence[Item]) -> None:
+    """Raise ValueError for two items with the same id."""
+    ids = [item.id for item in items]
+    if len(set(ids) - {None}) + ids.count(None) == len(ids):
+        return
+    index, item_id = next((index, each) for index, each in enumerate(ids) if each is not None and each in ids[:index])
+    raise ValueError(f"item {index} {same_id(str(item_id), f'item {ids.index(item_id)}')}")
 
 
 def count_rows(items: Sequence[Any], rows_by: str, shared: int = 1) -> int:
@@ -84,31 +97,30 @@ class JobRequest(JobHead):
     @property
     def unchecked(self) -> list[Any] | None:
         """Return the items as they were sent, if invalid ones should fail alone; else None."""
-        return self.items if self.invalid_items == "fail" and not self.single else None
+        return self.items if self.invalid_items == "fail" else None
 
-    @property
-    def single(self) -> dict[str, Any]:
-        """Return the fields of the only item that were given in place."""
-        return {name: value for name in self.in_place if (value := getattr(self, name)) is not None}
+    @model_validator(mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        """Read the fields of one item in place as a list of one item: every item has the same reader."""
+        if not is_in_place(value) or not (single := value.keys() & set(cls.in_place)):
+            return value
+        rest = {name: each for name, each in value.items() if name not in single}
+        return rest | {"items": [{name: value[name] for name in value if name in single}]}
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
-        single = self.single
+        is_single = any(getattr(self, name) is not None for name in self.in_place)
         if self.input_url is not None:
-            if self.dry_run or self.refuse_if_late or self.items or single:
+            if self.dry_run or self.refuse_if_late or self.items or is_single:
                 raise ValueError("an `input_url` takes no items beside it, no `dry_run` and no `refuse_if_late`")
             return self
-        if self.items is not None:
-            if single:
-                raise ValueError(f"give either `items` or {self._one_item()}, not both")
-        elif not single:
+        if self.items is None:
             raise ValueError(f"give `items`, or {self._one_item()}, or an `input_url`")
-        else:
-            try:
-                self.items = [self.item.model_validate(single)]
-            except ValidationError as error:
-                raise ValueError(first_fault(error)) from None
+        if is_single:
+            raise ValueError(f"give either `items` or {self._one_item()}, not both")
         if self.unchecked is None:
+            require_own_ids(self.items)
             self.check_texts(self.items)
         return self
 

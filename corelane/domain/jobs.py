@@ -88,6 +88,31 @@ def as_text(value: Any) -> Any:
 CallersId = Annotated[str, Field(max_length=MAX_ID), BeforeValidator(as_text, json_schema_input_type=str | int)]
 
 
+#: An item may not have the id of one of so many items before it, or of up to twice as many.
+COMPARED_IDS = 10_000
+
+
+class EarlierIds:
+    """The ids of the last items of a job, of which there may be millions."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, str] = {}
+        self._older: dict[str, str] = {}
+
+    def first(self, item_id: str, place: str) -> str | None:
+        """Return the place of the earlier item that has an id; keep the place of a new id."""
+        if (before := self._older.get(item_id)) is None and (before := self._places.get(item_id)) is None:
+            if len(self._places) == COMPARED_IDS:
+                self._older, self._places = self._places, {}
+            self._places[item_id] = place
+        return before
+
+
+def same_id(item_id: str, before: str) -> str:
+    """Return the end of the sentence about an item that has the id of an earlier one."""
+    return f"has the id {item_id[:64]!r} of {before}: give each item an id of its own, or none"
+
+
 class Item(Entry):
     """One item of a job; its task adds what stands in it (``corelane.tasks``)."""
 

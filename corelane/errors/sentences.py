@@ -1,9 +1,10 @@
 """Says what is wrong with a value in Corelane's own sentences, as those of pydantic name Python's types. Pure."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 Found = Mapping[str, Any]
 
@@ -47,9 +48,14 @@ A_TIME = "a time is wanted: RFC 3339 as 2026-07-01T12:00:00Z, or seconds since 1
 OTHER_FORM = ("string_type", "model_type", "model_attributes_type", "list_type", "tuple_type", "dict_type")
 
 
-def sentence(found: Found) -> str:
-    """Return what an error of pydantic or the JSON parser means for the caller."""
+def sentence(found: Found, form: Any = None) -> str:
+    """Return what an error of pydantic or the JSON parser means for the caller.
+
+    ``form`` is the type of the value. With it the fields are named that a value with an unknown one may have.
+    """
     kind, facts = str(found["type"]), dict(found.get("ctx") or {})
+    if kind == "extra_forbidden" and form is not None:
+        return unknown_name("field", str(found["loc"][-1]), _fields_at(form, found["loc"][:-1]))
     if kind.startswith(("datetime", "timezone")):
         return A_TIME
     if kind in ("too_short", "too_long"):
@@ -70,11 +76,27 @@ def place_of(found: Found) -> str:
     return ".".join(str(part)[:64] for part in found["loc"] if not _is_form(part))
 
 
-def first_fault(error: ValidationError, *, own_words: bool = True) -> str:
-    """Return the first fault of a value, and its place. Validators' ``own_words`` may not be meant for callers."""
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return the part of a sentence that suggests the known names nearest to an unknown one; empty if none is near."""
+    nearest = difflib.get_close_matches(name, known, n=2)
+    return f", did you mean {' or '.join(f'`{each}`' for each in nearest)}?" if nearest else ""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return the sentence about an unknown field or parameter: the nearest name, and all that there are."""
+    names = list(dict.fromkeys(known))
+    listed = ", ".join(f"`{each}`" for each in names) or "none"
+    return f"there is no such {kind}{did_you_mean(name, names)} (there are {listed})"
+
+
+def first_fault(error: ValidationError, form: Any = None, *, own_words: bool = True) -> str:
+    """Return the first fault of a value, and its place; ``form`` is its type, as for ``sentence``.
+
+    Validators' ``own_words`` may not be meant for callers.
+    """
     first = error.errors(include_url=False, include_input=False)[0]
     at, is_own = place_of(first), first["type"] not in SENTENCES or first["type"] == "value_error"
-    said = "its validator refuses it" if is_own and not own_words else sentence(first)
+    said = "its validator refuses it" if is_own and not own_words else sentence(first, form)
     return f"{at}: {said}" if at else said
 
 
@@ -84,6 +106,23 @@ def relevant(found: Sequence[Found]) -> list[Found]:
     other = [each for each in found if each["type"] in OTHER_FORM and _is_form(each["loc"][-1])]
     useless = other if len(forms) > len(other) else other[1:]
     return [each for each in found if not any(each is one for one in useless)]
+
+
+def _fields_at(form: Any, place: Sequence[Any]) -> list[str]:
+    """Return the fields of the part of a form at a place."""
+    held = list(_models_in(form))
+    for part in place:
+        inner = [field.annotation for model in held if (field := model.model_fields.get(part)) is not None]
+        held = [model for each in inner for model in _models_in(each)] or held
+    return [field.alias or name for model in held for name, field in model.model_fields.items()]
+
+
+def _models_in(form: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(form, type) and issubclass(form, BaseModel):
+        yield form
+        return
+    for each in get_args(form):
+        yield from _models_in(each)
 
 
 def _how_many(kind: str, facts: Mapping[str, Any]) -> str:

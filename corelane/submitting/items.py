@@ -9,7 +9,7 @@ import orjson
 from pydantic import ValidationError
 
 from corelane.domain.job_requests import require_few_rows
-from corelane.domain.jobs import MAX_ID, Item, JobHead, TaskOptions, as_text
+from corelane.domain.jobs import MAX_ID, EarlierIds, Item, JobHead, TaskOptions, as_text, same_id
 from corelane.domain.texts import TEXT_ID_FIELD, Known, is_text_id, no_text
 from corelane.domain.wire import with_few_unknown
 from corelane.errors import InvalidInput, TooLarge, UnknownText
@@ -56,6 +56,7 @@ class ItemChecker:
         self._refuses = refuses
         #: The stored texts that items named so far and that are not in the job itself.
         self.known: dict[str, Known] = {}
+        self._ids = EarlierIds()
         self.share(texts)
 
     def share(self, texts: Mapping[str, str]) -> None:
@@ -80,6 +81,8 @@ class ItemChecker:
             self._task.check_options(self._options, f"{where}: ", item)
             if (name := self._task.parts(item)[2]) is not None and name not in self._numbers and name not in self.known:
                 self.known[name] = self._stored(where, name)
+            if item.id is not None and (before := self._ids.first(item.id, where)) is not None:
+                raise InvalidInput(f"{where} {same_id(item.id, before)}")
         except InvalidInput as error:
             return self.bad(error, value)
         return item
@@ -117,7 +120,7 @@ def read_item(task: Task, form: type[Item], where: str, value: Any) -> Item:
         return form.model_validate(with_few_unknown(form, value))
     except ValidationError as error:
         wanted = f"; this model takes {form_of(task)}" if form is task.item else ""
-        raise InvalidInput(f"{where}: {first_fault(error)}{wanted}") from None
+        raise InvalidInput(f"{where}: {first_fault(error, form)}{wanted}") from None
 
 
 def read_line(settings: Settings, number: int, text: bytes | None) -> Any:

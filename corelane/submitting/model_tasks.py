@@ -9,7 +9,8 @@ from typing import Any
 
 from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.domain.jobs import DEFAULT_TASK
-from corelane.errors import InvalidInput, WrongTask
+from corelane.errors import InvalidInput, UnknownModel, WrongTask
+from corelane.errors.sentences import did_you_mean
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.store import JobStore
 from corelane.tasks.forms import form_of
@@ -33,17 +34,27 @@ class ModelTasks:
         return self._models.get(model)
 
     async def of_model(self, model: str, *, again: bool = False) -> Task:
-        """Return the task of a model; that of models without one if there is no such model.
+        """Return the task of a model, or that of models without one before there is a default model.
 
-        What is known may be old: the alias may mean a version of another task by now. Ask ``again`` to be sure.
+        Raise UnknownModel. What is known may be old: the alias may mean a version of another task by now. Ask
+        ``again`` to be sure.
         """
         if not again and (found := self.known(model)) is not None:
             return found
         version = await self._fleet.meant(model) or (await self._store.admit(model)).version
         if version is None:
-            return task_named(DEFAULT_TASK)
+            if model == DEFAULT_ALIAS:
+                return task_named(DEFAULT_TASK)
+            raise UnknownModel(await self.no_model(model))
         task = await self._of_version(version)
         return self._keep(model, task) if version in self._versions else task
+
+    async def no_model(self, model: str) -> str:
+        """Say that there is no model of a name, and name those that are called nearly so."""
+        models = await self._fleet.models()
+        if any(each.is_closed and model == each.version for each in models):
+            return f"{model} is being unloaded; GET /v1/models lists what can be asked"
+        return no_such_model(model, (name for each in models for name in (each.version, *each.aliases)))
 
     async def default_of(self, task: str) -> str:
         """Return the model for a caller who names none: the default one if it has the task, else the only one."""
@@ -87,6 +98,12 @@ class ModelTasks:
             if summary:
                 self._versions[version] = found
         return found
+
+
+def no_such_model(model: str, known: Iterable[str]) -> str:
+    """Say that none of the known models is the one that was asked for."""
+    meant = did_you_mean(model, sorted(set(known)))
+    return f"there is no model {model[:100]!r}{meant or ';'} GET /v1/models lists what can be asked"
 
 
 def task_of(summary: Mapping[str, Any]) -> str:

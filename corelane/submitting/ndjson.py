@@ -85,7 +85,7 @@ class NdjsonBody:
         number, value = self._line
         model = value.get("model")
         task = await self._tasks.of_model(model if isinstance(model, str) else DEFAULT_ALIAS, again=True)
-        is_item = any(name in item_fields() for name in value)
+        is_item = "id" in value or any(name in item_fields() for name in value)
         if "model" not in value and task.item.model_config.get("extra") == "allow":
             is_item = is_item or not value.keys() <= forms(task).lines.model_fields.keys()
         self._first = self._line if is_item else None
@@ -221,4 +221,4 @@ def _head(form: type[LinesHead], number: int, value: dict[str, Any]) -> LinesHea
     try:
         return form.model_validate(value)
     except ValidationError as error:
-        raise InvalidInput(f"line {number}: {first_fault(error)}") from None
+        raise InvalidInput(f"line {number}: {first_fault(error, form)}") from None

@@ -199,10 +199,7 @@ class Submitter:
         if version is None:
             if head.model == DEFAULT_ALIAS:
                 raise NotReady("no worker has announced a model yet; try again when /readyz says ready")
-            raise UnknownModel(
-                f"there is no model {head.model[:100]!r}, or it is being unloaded; "
-                "GET /v1/models lists what can be asked"
-            )
+            raise UnknownModel(await self.tasks.no_model(head.model))
         if not admission.is_held:
             outlook = await self._fleet.outlook(version)
             if outlook is not None and not outlook.is_expected:

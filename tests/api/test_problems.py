@@ -4,13 +4,34 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from typer.testing import CliRunner
 
+from corelane.cli.app import make_cli
+from corelane.engine.null import SUMMARY
 from tests.api.conftest import Service
+from tests.corelane.store_bench import VERSION, announce
 
 OK = {"question": "Who?", "context": "Ada."}
 
 SENTENCES: dict[str, tuple[str, Any, str, str]] = {
-    "unknown field": ("jobs", {**OK, "contxt": "c"}, "contxt", "there is no such field"),
+    "unknown field": (
+        "answers",
+        {**OK, "contxt": "c"},
+        "contxt",
+        "there is no such field, did you mean `context` or `context_id`? (there are `id`, `question`, `context`, "
+        "`context_id`, `model`, `options`, `priority`, `reuse`)",
+    ),
+    "unknown field of a part": (
+        "batches",
+        {
+            "input_file_id": "file_1",
+            "endpoint": "/v1/answers",
+            "completion_window": "24h",
+            "output_expires_after": {"anchor": "created_at", "seconds": 4000, "second": 4000},
+        },
+        "output_expires_after.second",
+        "there is no such field, did you mean `seconds`? (there are `anchor`, `seconds`)",
+    ),
     "missing field": ("answers", {"context": "Ada"}, "question", "this is required"),
     "no context": ("answers", {"question": "Who?"}, "body", "give a `context`, or the `context_id` of a stored one"),
     "empty text": ("answers", {**OK, "question": ""}, "question", "at least 1 character is wanted"),
@@ -62,6 +83,34 @@ def test_what_is_wrong_with_a_body_is_said_in_a_plain_sentence(
     assert problem["detail"].startswith(f"{at}: {detail}")
 
 
+def test_unknown_field_of_a_job_is_refused_with_the_known_ones_and_an_example(api: TestClient) -> None:
+    detail = api.post("/v1/jobs", json={**OK, "contxt": "c"}).json()["detail"]
+    assert detail.startswith("contxt: there is no such field, did you mean `context` or `contexts`? (there are ")
+    assert "; this model takes items for question-answering, such as {" in detail
+    detail = api.post("/v1/jobs", json={"items": [{**OK, "contxt": "c"}]}).json()["detail"]
+    assert "`context_id`? (there are `id`, `question`, `context`, `context_id`); this model takes items" in detail
+    detail = api.post("/v1/jobs", json={**OK, "options": {"top_q": 1}}).json()["detail"]
+    assert detail.startswith("options.top_q: there is no such field, did you mean `top_k`? (there are `top_k`, ")
+    assert "such as" not in detail
+
+
+def test_misspelt_model_is_what_is_wrong_whatever_form_its_items_have(service: Service) -> None:
+    announce(service.bench.settings, "a/0", VERSION, [], SUMMARY | {"name": "tiny"})
+    said = "there is no model 'tiny@2', did you mean `tiny@1`"
+    for body in ({"text": "x"}, {"items": [{"text": "x"}]}, OK):
+        refused = service.http.post("/v1/jobs", json={"model": "tiny@2", **body}).json()
+        assert (refused["code"], refused["detail"].startswith(said)) == ("unknown_model", True)
+    for lines in (b'{"model": "tiny@2"}\n{"text": "x"}', b'{"model": "tiny@2", "inputs": 1}\n{"text": "x"}'):
+        refused = service.http.post("/v1/jobs", content=lines, headers={"Content-Type": "application/x-ndjson"}).json()
+        assert (refused["code"], refused["detail"].startswith(said)) == ("unknown_model", True)
+    dialect = service.http.post("/v1/answers", json={"model": "tiny@2", **OK}).json()
+    assert (dialect["code"], dialect["detail"].startswith(said)) == ("unknown_model", True)
+    assert service.http.get("/v1/models/tiny@2").json()["detail"].startswith(said)
+    for command in (["run", "tiny@2", "x"], ["ask", "Who?", "--context", "Ada wrote it.", "--model", "tiny@2"]):
+        run = CliRunner().invoke(make_cli(), [*command, "--url", service.url])
+        assert (run.exit_code, said in " ".join(run.output.split())) == (1, True), run.output
+
+
 def test_broken_json_is_a_matter_of_the_body_as_a_whole(api: TestClient) -> None:
     problem = api.post("/v1/jobs", content=b"{broken", headers={"Content-Type": "application/json"}).json()
     assert problem["errors"][0]["at"] == "body"
@@ -71,7 +120,9 @@ def test_broken_json_is_a_matter_of_the_body_as_a_whole(api: TestClient) -> None
 def test_bad_line_is_said_to_be_so_in_a_plain_sentence_too(service: Service) -> None:
     line = b'{"question": "Who?", "context": "Ada.", "top_k": 2}\n'
     problem = service.http.post("/v1/jobs", content=line, headers={"Content-Type": "application/x-ndjson"}).json()
-    assert problem["detail"].startswith("line 1: top_k: there is no such field; this model takes items for question-")
+    assert problem["detail"].startswith(
+        "line 1: top_k: there is no such field (there are `id`, `question`, `context`, "
+    )
     assert problem["detail"].endswith('"context":"The tower is 330 metres tall."}')
 
 
@@ -100,7 +151,7 @@ def test_json_by_any_of_its_names_is_read(api: TestClient, kind: str) -> None:
         ("jobs?statu=failed", "query.statu", "did you mean `status`?"),
         ("jobs?limit=5&colour=red", "query.colour", "`limit`, `after`, `id`, `q`"),
         ("jobs/job_1?waite=5", "query.waite", "did you mean `wait`?"),
-        ("cores?all=1", "query.all", "this route takes no query parameters"),
+        ("cores?all=1", "query.all", "there is no such parameter (there are none)"),
     ],
 )
 def test_unknown_query_parameter_is_refused_with_the_nearest_one(

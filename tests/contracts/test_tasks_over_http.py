@@ -1,6 +1,6 @@
 """What jobs promise of every task, over HTTP: with a real server, a real core, and results that are told."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import orjson
@@ -9,7 +9,9 @@ import redis
 
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.null import SUMMARY
+from corelane.plugins.files.batches.checking import Sorter
 from corelane.settings import Settings
+from corelane.submitting.lines import InputLine
 from corelane.tasks.registry import TASKS
 from tests.api.conftest import Service, run_service
 from tests.corelane.store_bench import VERSION, announce
@@ -86,7 +88,8 @@ def test_lines_are_one_job_of_the_task(told: Service, task: str) -> None:
     assert [each["index"] for each in found] == [0, 1, 2]
     refused = told.http.post("/v1/jobs", content=orjson.dumps({"wrong": 1, **items(task)[0]}), headers=NDJSON)
     assert refused.status_code == 422
-    assert f"wrong: there is no such field; this model takes items for {task}, such as" in refused.json()["detail"]
+    assert "wrong: there is no such field (there are `id`, " in refused.json()["detail"]
+    assert f"; this model takes items for {task}, such as" in refused.json()["detail"]
 
 
 def test_dry_run_measures_every_item(told: Service, task: str) -> None:
@@ -103,6 +106,58 @@ def test_item_of_another_form_is_refused_with_the_form_of_this_task(told: Servic
     job = ask(told, items=[items(task)[0], {"id": "bad", "colour": 1}], invalid_items="fail")
     assert [each["status"] for each in job["results"]] == ["succeeded", "failed"]
     assert f"items for {task}" in job["results"][1]["error"]["detail"]
+
+
+def spoilt(whole: Mapping[str, Any], names: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the names of fields, each with an object that lacks it or has a value there that it never takes."""
+    for name in names:
+        rest = {each: value for each, value in whole.items() if each != name}
+        for wrong in (None, 7, [], {}):
+            yield name, {**rest, name: wrong}
+        yield name, rest
+
+
+def test_required_field_of_another_type_is_named_at_every_door(told: Service, task: str) -> None:
+    example = {name: value for name, value in TASKS[task].example.items() if name != "labels"}
+    fails = {"invalid_items": "fail"}
+    for name, item in spoilt(example, example):
+        line = orjson.dumps(item | {"id": "a"})
+        sent = [{"json": item}, {"json": {"items": [example, item]}}, {"content": line, "headers": NDJSON}]
+        refusals = [told.http.post("/v1/jobs", **each) for each in sent]
+        assert [each.status_code for each in refusals] == [422] * 3, (name, item)
+        details = [each.json()["detail"] for each in refusals]
+        head = orjson.dumps(fails) + b"\n"
+        taken = item | {"id": "a"} | fails
+        for each in ({"json": taken}, {"json": {"items": [item]} | fails}, {"content": head + line, "headers": NDJSON}):
+            made = told.http.post("/v1/jobs", **each, params={"wait": 20}).json()
+            found = told.http.get(f"/v1/jobs/{made['id']}", params={"wait": 20}).json()
+            details.append(found["results"][0]["error"]["detail"])
+        assert [each for each in details if name not in each.partition(";")[0]] == []
+    for dialect in TASKS[task].dialects:
+        needed = [name for name, field in dialect.body.model_fields.items() if field.is_required()]
+        for name, body in spoilt(dialect.example, needed):
+            refused = told.http.post(dialect.path, json=body)
+            assert (refused.status_code, name in refused.json()["detail"]) == (422, True), (dialect.path, body)
+            if dialect.line is not None:
+                value = {"custom_id": "a", "method": "POST", "url": dialect.path, "body": body}
+                [found] = [Sorter(told.bench.settings, dialect.path).sort(InputLine(1, orjson.dumps(value)))]
+                assert name in (found[0].error or ("", ""))[1].partition(";")[0], (dialect.path, body)
+
+
+def test_two_items_with_one_id_are_refused_at_every_door(told: Service, task: str) -> None:
+    same = [{**TASKS[task].example, "id": each} for each in ("a", "b", "a")]
+    lines = b"".join(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in same)
+    for sent, places in (
+        ({"json": {"items": same}}, ("item 2", "item 0")),
+        ({"content": lines, "headers": NDJSON}, ("line 3", "line 1")),
+    ):
+        refused = told.http.post("/v1/jobs", **sent)
+        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
+        assert f"{places[0]} has the id 'a' of {places[1]}: give each item an id of its own" in refused.json()["detail"]
+    job = ask(told, items=same, invalid_items="fail")
+    assert [each["status"] for each in job["results"]] == ["succeeded", "succeeded", "failed"]
+    assert "has the id 'a' of item 0" in job["results"][2]["error"]["detail"]
+    assert ask(told, items=[{**TASKS[task].example}] * 2)["status"] == "succeeded"
 
 
 @pytest.mark.parametrize("task", [name for name in FORMED if "text" in TASKS[name].example])

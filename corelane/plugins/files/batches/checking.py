@@ -179,7 +179,7 @@ class Sorter:
             body = self._form.model_validate(value).body  # type: ignore[attr-defined]
             asked = self._dialect.read(body)
         except ValidationError as error:
-            raise InvalidInput(f"{first_fault(error)}; a body is such as {self._example}") from None
+            raise InvalidInput(f"{first_fault(error, self._form)}; a body is such as {self._example}") from None
         task, stored = task_named(asked.options.task), []
         for item in asked.items:
             task.check(self._settings, f"line {number}: ", item)

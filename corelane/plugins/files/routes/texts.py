@@ -70,7 +70,7 @@ async def read_body(request: Request, state: AppState) -> TextBody:
     except UnicodeDecodeError as error:
         raise InvalidInput(f"the text is not UTF-8: byte {error.start:,} is wrong") from None
     except ValidationError as error:
-        raise InvalidInput(first_fault(error)) from None
+        raise InvalidInput(first_fault(error, TextBody)) from None
     require_allowed(given, state.settings)
     return given
 

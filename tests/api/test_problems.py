@@ -111,6 +111,17 @@ def test_misspelt_model_is_what_is_wrong_whatever_form_its_items_have(service: S
         assert (run.exit_code, said in " ".join(run.output.split())) == (1, True), run.output
 
 
+def test_model_is_unloaded_by_the_name_of_its_only_version(service: Service) -> None:
+    address = "/v1/cores/all/models"
+    announce(service.bench.settings, "a/0", VERSION, [], SUMMARY | {"name": "tiny"})
+    refused = service.http.delete(f"{address}/tinny").json()
+    assert (refused["code"], "did you mean `tiny`" in refused["detail"]) == ("unknown_model", True)
+    for request in (("POST", f"{address}/tiny/reload"), ("DELETE", f"{address}/tiny?force=true")):
+        assert service.http.request(*request).json()["version"] == VERSION
+    announce(service.bench.settings, "a/0", "tiny@2", [], SUMMARY | {"name": "tiny"})
+    assert f"name one of {VERSION}, tiny@2" in service.http.delete(f"{address}/tiny").json()["detail"]
+
+
 def test_broken_json_is_a_matter_of_the_body_as_a_whole(api: TestClient) -> None:
     problem = api.post("/v1/jobs", content=b"{broken", headers={"Content-Type": "application/json"}).json()
     assert problem["errors"][0]["at"] == "body"

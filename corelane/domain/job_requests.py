@@ -102,11 +102,17 @@ class JobRequest(JobHead):
     @model_validator(mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        """Read the fields of one item in place as a list of one item: every item has the same reader."""
-        if not is_in_place(value) or not (single := value.keys() & set(cls.in_place)):
+        """Read the fields of one item in place as a list of one item: every item has the same reader.
+
+        Beside `items`, a null in place says that there is nothing.
+        """
+        if not isinstance(value, dict) or not (names := value.keys() & set(cls.in_place)):
             return value
-        rest = {name: each for name, each in value.items() if name not in single}
-        return rest | {"items": [{name: value[name] for name in value if name in single}]}
+        single = {name: value[name] for name in value if name in names}
+        rest = {name: each for name, each in value.items() if name not in names}
+        if is_in_place(value):
+            return rest | {"items": [single]}
+        return rest | {name: each for name, each in single.items() if each is not None}
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:

@@ -19,7 +19,7 @@ SENTENCES: dict[str, tuple[str, Any, str, str]] = {
         {**OK, "contxt": "c"},
         "contxt",
         "there is no such field, did you mean `context` or `context_id`? (there are `id`, `question`, `context`, "
-        "`context_id`, `model`, `options`, `priority`, `reuse`)",
+        "`context_id`, `model`, `options`, `priority`)",
     ),
     "unknown field of a part": (
         "batches",

@@ -112,7 +112,8 @@ def spoilt(whole: Mapping[str, Any], names: Iterable[str]) -> Iterator[tuple[str
     """Yield the names of fields, each with an object that lacks it or has a value there that it never takes."""
     for name in names:
         rest = {each: value for each, value in whole.items() if each != name}
-        for wrong in (None, 7, [], {}):
+        wrongs: tuple[Any, ...] = (None, 7, [], {})
+        for wrong in wrongs:
             yield name, {**rest, name: wrong}
         yield name, rest
 
@@ -121,14 +122,17 @@ def test_required_field_of_another_type_is_named_at_every_door(told: Service, ta
     example = {name: value for name, value in TASKS[task].example.items() if name != "labels"}
     fails = {"invalid_items": "fail"}
     for name, item in spoilt(example, example):
-        line = orjson.dumps(item | {"id": "a"})
-        sent = [{"json": item}, {"json": {"items": [example, item]}}, {"content": line, "headers": NDJSON}]
+        line, head = orjson.dumps(item | {"id": "a"}), orjson.dumps(fails) + b"\n"
+        sent: list[dict[str, Any]] = [
+            {"json": item},
+            {"json": {"items": [example, item]}},
+            {"content": line, "headers": NDJSON},
+        ]
         refusals = [told.http.post("/v1/jobs", **each) for each in sent]
         assert [each.status_code for each in refusals] == [422] * 3, (name, item)
         details = [each.json()["detail"] for each in refusals]
-        head = orjson.dumps(fails) + b"\n"
-        taken = item | {"id": "a"} | fails
-        for each in ({"json": taken}, {"json": {"items": [item]} | fails}, {"content": head + line, "headers": NDJSON}):
+        sent = [{"json": item | {"id": "a"} | fails}, {"json": {"items": [item]} | fails}]
+        for each in (*sent, {"content": head + line, "headers": NDJSON}):
             made = told.http.post("/v1/jobs", **each, params={"wait": 20}).json()
             found = told.http.get(f"/v1/jobs/{made['id']}", params={"wait": 20}).json()
             details.append(found["results"][0]["error"]["detail"])
@@ -147,10 +151,11 @@ def test_required_field_of_another_type_is_named_at_every_door(told: Service, ta
 def test_two_items_with_one_id_are_refused_at_every_door(told: Service, task: str) -> None:
     same = [{**TASKS[task].example, "id": each} for each in ("a", "b", "a")]
     lines = b"".join(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in same)
-    for sent, places in (
+    doors: list[tuple[dict[str, Any], tuple[str, str]]] = [
         ({"json": {"items": same}}, ("item 2", "item 0")),
         ({"content": lines, "headers": NDJSON}, ("line 3", "line 1")),
-    ):
+    ]
+    for sent, places in doors:
         refused = told.http.post("/v1/jobs", **sent)
         assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
         assert f"{places[0]} has the id 'a' of {places[1]}: give each item an id of its own" in refused.json()["detail"]

@@ -157,8 +157,8 @@ def test_pinned_process_stays_on_its_core_with_all_its_threads(artifact: Artifac
 
 
 def test_other_layers_run_in_bf16_only_if_the_cpu_has_it() -> None:
-    assert options_for(["FP32", "INT8", "BF16"])["INFERENCE_PRECISION_HINT"] == "bf16"
-    assert options_for(["FP32", "INT8"])["INFERENCE_PRECISION_HINT"] == "f32"
+    assert options_for(["avx2", "avx512_bf16"])["INFERENCE_PRECISION_HINT"] == "bf16"
+    assert options_for(["avx2", "avx512_vnni"])["INFERENCE_PRECISION_HINT"] == "f32"
 
 
 def inputs(name: str, weights: int = 1) -> LayerInputs:

@@ -4,11 +4,13 @@ The only file that loads OpenVINO. A model is a graph (`.xml`) and its weights (
 would choose by the machine's load or size are fixed: one stream, one thread, on the CPU to which the process is pinned.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from corelane.artifacts.instructions import FAST_BY, instruction_sets
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact
 from corelane.engine.backends.protocol import Logits, Pass, WindowBatch
 from corelane.errors import ArtifactRefused, SetupError
@@ -24,8 +26,8 @@ def require_openvino() -> Any:
     return openvino
 
 
-def options_for(capabilities: list[str]) -> dict[str, Any]:
-    """Return the options for a CPU with these capabilities: layers that are not in int8 run in bf16 if the CPU has it.
+def options_for(present: Collection[str]) -> dict[str, Any]:
+    """Return the options for a CPU with these instruction sets: layers outside int8 run in bf16 where it is fast.
 
     Layers are quantised only at compile time. The plugin's own pinning is off: the process is pinned.
     """
@@ -33,7 +35,7 @@ def options_for(capabilities: list[str]) -> dict[str, Any]:
         "INFERENCE_NUM_THREADS": 1,
         "NUM_STREAMS": 1,
         "ENABLE_CPU_PINNING": False,
-        "INFERENCE_PRECISION_HINT": "bf16" if "BF16" in capabilities else "f32",
+        "INFERENCE_PRECISION_HINT": "f32" if set(FAST_BY["bf16"]).isdisjoint(present) else "bf16",
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
     }
 
@@ -54,8 +56,7 @@ def open_graph(artifact: Artifact, file: str) -> Pass:
 
 def forward_of(core: Any, model: Any) -> Pass:
     """Compile a model for this CPU; the forward pass takes any rows and lengths."""
-    options = options_for(core.get_property("CPU", "OPTIMIZATION_CAPABILITIES"))
-    compiled = core.compile_model(model, "CPU", options)
+    compiled = core.compile_model(model, "CPU", options_for(instruction_sets()))
     request, count = compiled.create_infer_request(), len(compiled.outputs)
 
     def forward(batch: WindowBatch) -> Logits:

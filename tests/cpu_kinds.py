@@ -1,8 +1,8 @@
 """Play an older kind of CPU in a run of tests: ``pytest --cpu-kind avx2``.
 
 The limits hold for oneDNN in torch and in OpenVINO (both read ONEDNN_MAX_CPU_ISA), for torch's own kernels, for MKL on
-Intel's CPUs, and for the kind that Corelane finds. Kernels of other makers choose by the CPU itself: OpenVINO's MLAS. So
-does torch's product of int8, see ``torch_int8_is_played``.
+Intel's CPUs, and for the kind that Corelane finds. Kernels of other makers choose by the CPU itself: OpenVINO's MLAS.
+So does torch's product of int8, see ``torch_int8_is_played``.
 """
 
 import os

@@ -51,7 +51,7 @@ def test_service_restored_from_a_backup_under_load_goes_on_with_all_it_had_accep
             context = api.post("/v1/contexts", json={"text": "Ada wrote it."}).json()["id"]
             results = api.get(f"/v1/jobs/{final.id}/results").content
             asker.each_kind()
-            batch = asker.batch("a batch", 40)
+            batch = asker.batch(40)
             before = list(asker.jobs)
             load = threading.Thread(target=submit_until, args=(is_over, Asker(api, "load", hooks.url)))
             load.start()
@@ -72,10 +72,10 @@ def test_service_restored_from_a_backup_under_load_goes_on_with_all_it_had_accep
                 assert api.get(f"/v1/contexts/{context}").is_success
                 for job in before:
                     eventually(lambda job=job: api.get(f"/v1/jobs/{job.id}").json()["finished_at"] is not None)  # type: ignore[misc]
-                    assert api.get(f"/v1/jobs/{job.id}").json()["counts"]["succeeded"] == len(job.item_ids), job
+                    assert api.get(f"/v1/jobs/{job.id}").json()["counts"]["succeeded"] == job.items, job
                     if "idempotency-key" in job.request.headers:
                         assert again(api, job.request) == job.id
-                eventually(lambda: api.get(f"/v1/batches/{batch.id}").json()["status"] == "completed")
+                eventually(lambda: api.get(f"/v1/batches/{batch}").json()["status"] == "completed")
                 waiting = [each["id"] for each in api.get("/v1/jobs", params={"status": "queued"}).json()["data"]]
                 for each in waiting:  # of the load, accepted before the snapshot
                     eventually(lambda each=each: api.get(f"/v1/jobs/{each}").json()["status"] == "succeeded")  # type: ignore[misc]

@@ -14,7 +14,7 @@ from celery import Celery, signals
 from corelane.artifacts.locks import wait_for_compiler
 from corelane.broker.app import bell_envelope, make_celery
 from corelane.broker.bootsteps import add_steps
-from corelane.domain.dispatch import DRAIN_TASK, FORMER_TASKS, Core
+from corelane.domain.dispatch import DRAIN_TASK, Core
 from corelane.errors import SetupError
 from corelane.log import configure_logging, get_logger
 from corelane.plugin import installed
@@ -42,8 +42,6 @@ def create_app(settings: Settings) -> Celery:
     if settings.core is not None:
         _add_drain(celery, settings, Core(settings.core_host, settings.core))
     add_loops(celery, loops_by_queue(celery, settings), settings.health_dir)
-    for name in FORMER_TASKS:
-        celery.task(name=name, send_events=False)(pass_over)
     signals.celeryd_init.connect(lambda **_: _begin(settings), weak=False)
     signals.setup_logging.connect(lambda **_: configure_logging(settings.log_level, settings.log_format), weak=False)
     return celery
@@ -67,10 +65,6 @@ def _begin(settings: Settings) -> None:
 
         preload(settings.target)
         wait_for_compiler(settings.data_dir)
-
-
-def pass_over() -> None:
-    """Do nothing: a message of the previous version asks for work that a loop does anyway."""
 
 
 def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:

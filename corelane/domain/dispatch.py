@@ -27,9 +27,6 @@ from corelane.domain.texts import Stored
 #: The name of the Celery task that rings a core.
 DRAIN_TASK = "corelane.drain"
 
-#: Tasks of the previous version. Their messages may still be in the queues of the keeper and the webhook sender.
-FORMER_TASKS = ("corelane.sweep", "corelane.feed", "corelane.deliver", "corelane.batch")
-
 #: The owner of requests without an API key.
 PUBLIC = "public"
 

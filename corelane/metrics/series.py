@@ -9,9 +9,6 @@ from corelane.metrics.recorder import ABOVE, BUCKET, SEPARATOR, SUM
 #: The sum of a histogram whose values were counted in milliseconds.
 SUM_MS = f"{BUCKET}ms"
 
-#: A field that is not a metric.
-OPEN_ITEMS_OFF = "open_items_off"
-
 Labels = tuple[str, ...]
 
 
@@ -62,8 +59,6 @@ class Series:
 
     counters: Mapping[Metric, Mapping[Labels, float]]
     histograms: Mapping[Metric, Mapping[Labels, Histogram]]
-    #: Submitted items minus final ones minus open ones, in data of a release that did not count all.
-    open_items_off: float = 0.0
 
     def total(self, metric: Metric, *labels: str | None) -> float:
         """Return the sum of a counter over all series whose labels match; None matches any."""
@@ -99,7 +94,7 @@ def parse(sums: Mapping[str, float]) -> Series:
         metric: {labels: _histogram(metric, found) for labels, found in by_labels.items()}
         for metric, by_labels in parts.items()
     }
-    return Series(counters, histograms, sums.get(OPEN_ITEMS_OFF, 0.0))
+    return Series(counters, histograms)
 
 
 def _histogram(metric: Metric, found: Mapping[str, float]) -> Histogram:

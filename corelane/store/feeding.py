@@ -93,15 +93,10 @@ class Feeder:
 
     def has_work(self, name: str = "") -> bool:
         """Return whether there is a job to feed and no other feeder has the lease. Also note that the loop is alive."""
-        *jobs, feeder, _ = self._link.many(
-            [
-                ("ZCARD", keys.FEEDS),
-                ("ZCARD", keys.STORED_FEEDS),
-                ("GET", FEEDER.key),
-                call("note_round", name="feeding"),
-            ]
+        jobs, feeder, _ = self._link.many(
+            [("ZCARD", keys.FEEDS), ("GET", FEEDER.key), call("note_round", name="feeding")]
         )
-        return any(jobs) and feeder in (None, name.encode())
+        return bool(jobs) and feeder in (None, name.encode())
 
     def take_turn(self, name: str) -> bool:
         """Take or extend the lease; return whether this process has it."""
@@ -114,8 +109,7 @@ class Feeder:
 
     def jobs(self) -> list[str]:
         """Return the jobs that are not completely fed, oldest first."""
-        both = self._link.many([("ZRANGE", key, 0, -1) for key in (keys.FEEDS, keys.STORED_FEEDS)])
-        return list(dict.fromkeys(job.decode() for jobs in both for job in jobs))
+        return [job.decode() for job in self._link("ZRANGE", keys.FEEDS, 0, -1)]
 
     def feed(self, job: str) -> bool:
         """Feed one step of a job if there is room for it; return whether anything was fed."""
@@ -220,7 +214,7 @@ class Feeder:
         This is called again when the job is final, deleted or forgotten. Then payloads that were written late expire,
         and its file is deleted unless a retry may need items from it.
         """
-        self._link.many([("ZREM", key, job) for key in (keys.FEEDS, keys.STORED_FEEDS)])
+        self._link("ZREM", keys.FEEDS, job)
         self._not_before.pop(job, None)
         feed = self._read(job)
         if feed is not None and feed.is_open:

@@ -133,7 +133,7 @@ async def read_all(link: CommonLink) -> tuple[Series, list[MetricSample]]:
 
 def count_open_items(series: Series) -> int:
     """Return the number of items that are not final."""
-    return max(0, int(series.total(m.ITEMS_SUBMITTED) - series.total(m.ITEMS) - series.open_items_off))
+    return max(0, int(series.total(m.ITEMS_SUBMITTED) - series.total(m.ITEMS)))
 
 
 def _work_samples(work: Work, series: Series) -> Iterator[MetricSample]:

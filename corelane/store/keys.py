@@ -46,7 +46,6 @@ job_events = RedisKey("cl:story:{%s}", "stream")  # events between beginning and
 owner_jobs = RedisKey("cl:index:%s", "zset")  # owner → jobs by id, which is by time; score 0
 terms = RedisKey("cl:terms:%s", "zset")  # owner → TERM JOB: what its jobs are found by; score 0; see lua/index.lua
 job_terms = RedisKey("cl:termed:%s", "hash")  # owner → job → its terms, except `s:open`; forgotten with the job
-INDEXED = RedisKey("cl:indexed", "hash")  # owner → how many of its jobs are in the index
 KEEPING = RedisKey("cl:keeping", "zset")  # OWNER:JOB, with :file if sent as lines → time the final job is kept until
 gone = RedisKey("cl:gone:%s", "string")  # owner of a job that is no longer kept; gone_ttl_s
 once = RedisKey("cl:once:%s:%s", "string")  # owner, digest of Idempotency-Key → job or batch it made; idempotency_ttl_s
@@ -56,7 +55,6 @@ open_jobs = RedisKey("cl:open:%s", "set")  # P → jobs that are not final
 JOB_COUNTS = RedisKey("cl:jobs", "hash")  # version → its jobs that are not final
 EXPIRING = RedisKey("cl:expiring", "zset")  # open job → time it expires
 FEEDS = RedisKey("cl:feeds", "zset")  # job sent as lines, not fed to its end → time it was submitted
-STORED_FEEDS = RedisKey("cl:feeds:stored", "zset")  # as FEEDS, for jobs whose items are in the storage of files
 READING = RedisKey("cl:reading", "zset")  # job whose input is at a URL, not read to its end → time it is tried next
 WRITING = RedisKey("cl:writing", "zset")  # final job whose results go to a URL, not written yet → time it is tried next
 ENDS = RedisKey("cl:events", "stream", stays=True)  # one entry per job that became final; the last 10,000

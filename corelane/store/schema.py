@@ -1,10 +1,7 @@
 """The number of the data format, and the service that owns the data. A process checks both when it starts.
 
-``cl:schema`` holds the number. A process that starts writes it if it is missing. Data of commit 1ee7585 and before have
-no number: they are of format 1. Old and new processes run side by side during an upgrade, so a change of the format
-takes two releases. The first reads both formats and still writes the old one (``NEWEST`` goes up). The second writes
-the new one, and its number (``WRITTEN`` goes up, and ``cl:schema`` with it). Releases before the first refuse to start
-on data of the new format.
+``cl:schema`` holds the number. A process that starts writes it if it is missing. A change of the format raises it.
+There is no release yet, so no code reads the data of another format.
 """
 
 from collections.abc import Callable
@@ -15,14 +12,11 @@ from corelane.domain.ids import CELL
 from corelane.errors import SetupError, Unavailable
 from corelane.store import keys
 
-#: The format that this code writes, and the newest that it reads.
-WRITTEN = NEWEST = 1
-
-#: Keys that exist in a Redis that was used before its service was noted.
-USED = (keys.MODELS, keys.JOB_COUNTS, keys.ENDS)
+#: The format that this code writes, and the only one that it reads.
+FORMAT = 2
 
 #: The command that reads the number, and writes it if there is none.
-CLAIM = ("SET", keys.SCHEMA, WRITTEN, "NX", "GET")
+CLAIM = ("SET", keys.SCHEMA, FORMAT, "NX", "GET")
 
 
 def require_schema(link: Callable[..., Any], cell: str = CELL) -> None:
@@ -37,12 +31,9 @@ def require_schema(link: Callable[..., Any], cell: str = CELL) -> None:
 
 
 def require_cell(link: Callable[..., Any], cell: str) -> None:
-    """Raise SetupError if the data belong to another service. Data of releases that noted none belong to `0`."""
-    found = link("GET", keys.CELL)
-    if found is None:
-        first = CELL if link("EXISTS", *USED) else cell
-        found = link("SET", keys.CELL, first, "NX", "GET") or first.encode()
-    if found.decode() != cell:
+    """Raise SetupError if the data belong to another service; note this one if none is noted."""
+    found = link("SET", keys.CELL, cell, "NX", "GET")
+    if found is not None and found.decode() != cell:
         raise SetupError(
             f"this Redis is that of service {found.decode()}, and CORELANE_CELL is {cell}: its ids name the former; "
             "correct CORELANE_CELL or the URL, or use an empty Redis"
@@ -50,9 +41,9 @@ def require_cell(link: Callable[..., Any], cell: str) -> None:
 
 
 def require_known(found: bytes | None) -> None:
-    """Raise SetupError if the reply to ``CLAIM`` names a format that this code does not know."""
-    if found is not None and not (found.isdigit() and int(found) <= NEWEST):
+    """Raise SetupError if the reply to ``CLAIM`` names another format than this code's."""
+    if found not in (None, str(FORMAT).encode()):
         raise SetupError(
-            f"the data in this Redis have format {found[:20].decode(errors='replace')}; this release knows none beyond "
-            f"{NEWEST}: start the release that wrote them, or a newer one, or use another Redis"
+            f"the data in this Redis have format {found[:20].decode(errors='replace')}, and this version reads format "
+            f"{FORMAT} alone: start the version that wrote them, or use an empty Redis (`--data` with a new folder)"
         )

@@ -135,7 +135,7 @@ def test_nothing_of_a_job_is_left_in_the_index(bench: Bench, end: str) -> None:
         raw.zadd("cl:keeping", dict.fromkeys(raw.zrange("cl:keeping", 0, -1), 1))
         bench.upkeep.forget()
     assert entries(raw) == []
-    assert raw.keys("cl:index:*") == raw.keys("cl:indexed") == raw.keys("cl:failures:*") == []
+    assert raw.keys("cl:index:*") == raw.keys("cl:failures:*") == []
 
 
 def test_a_page_looks_at_few_jobs_and_walks_the_fewest_that_may_match(

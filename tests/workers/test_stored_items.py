@@ -67,7 +67,6 @@ def test_job_sent_as_lines_to_one_host_is_fed_by_another(bench: BatchBench, buck
     core = bench.core("a/0")
     job = send(bench, on(bench, tmp_path / "api"), 100)
     assert [path.name for path in (bucket / "items").glob("*")] == [f"{job}.jsonl"]
-    assert not bench.raw.exists("cl:feeds")  # which a keeper of the version before reads, who would not find the file
     feeder = Feeder(on(bench, tmp_path / "keeper"), bench.bell)
     assert feeder.has_work()
     assert feeder.feed(job)

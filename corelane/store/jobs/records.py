@@ -269,10 +269,5 @@ class JobRecord:
         }
 
     def _usage(self) -> dict[str, Any] | None:
-        """Return the job's usage; for a job that older workers answered, only items and core time."""
-        if (used := self.used) is not None:
-            return used.shown()
-        if self.times is None or not self.times.spent.core_s:
-            return None
-        core_s = round(self.times.spent.core_s, 6)
-        return {"items": self.succeeded + self.failed, "windows": None, "tokens": None, "core_s": core_s, "cost": None}
+        """Return the job's usage so far, as callers see it."""
+        return None if (used := self.used) is None else used.shown()

@@ -1,7 +1,6 @@
 -- The index: terms by which an owner's jobs are found. `l:LABEL` for each label; `s:open` until the job is final, then
 -- `s:failed`, `s:canceled` or `s:expired`; `f` from the first item that failed. Jobs without a label whose items all
--- succeeded have no terms. A label has no space, so `TERM JOB` sorts by term and then by time. keys.INDEXED counts an
--- owner's jobs for processes of an earlier release: they check it to see if the index is complete.
+-- succeeded have no terms. A label has no space, so `TERM JOB` sorts by term and then by time.
 local OPEN, ITEMS_FAILED = 's:open', 'f'
 local ENDS_OF_NOTE = { failed = 's:failed', canceled = 's:canceled', expired = 's:expired' }
 
@@ -27,7 +26,6 @@ end
 on('submit', function(job)
   local owner, labels = job.fields.owner, job.fields.labels
   call('ZADD', keys.terms(owner), 0, OPEN .. ' ' .. job.id)
-  add(keys.INDEXED, owner, 1)
   if labels then add_terms(owner, job.id, label_terms(labels)) end
 end)
 
@@ -57,7 +55,7 @@ end, { 'owner' })
 -- Remove a job from its owner's list of jobs and from the index.
 function index.unlist(owner, job)
   local all, terms = keys.terms(owner), call('HGET', keys.job_terms(owner), job)
-  if call('ZREM', keys.owner_jobs(owner), job) == 1 then add(keys.INDEXED, owner, -1) end
+  call('ZREM', keys.owner_jobs(owner), job)
   call('ZREM', all, OPEN .. ' ' .. job)
   if not terms then return end
   for term in string.gmatch(terms, '%S+') do call('ZREM', all, term .. ' ' .. job) end

@@ -34,12 +34,8 @@ function jobs.unfed(job)
   return owner .. ':' .. priority, tonumber(tokens) - tonumber(fed), owner
 end
 
--- The first jobs that are fed from files, in either place.
-function jobs.first_fed(most)
-  local found = call('ZRANGE', keys.FEEDS, 0, most - 1)
-  for _, job in ipairs(call('ZRANGE', keys.STORED_FEEDS, 0, most - 1)) do found[#found + 1] = job end
-  return found
-end
+-- The first jobs that are fed from files.
+function jobs.first_fed(most) return call('ZRANGE', keys.FEEDS, 0, most - 1) end
 
 -- Keep a final job's data for `job.ttl` seconds. Items and shared texts are kept only if a retry could need some of them.
 -- Items in a file stay there; the feeder removes the file. The keeper cleans up after the job (cl:keeping).
@@ -146,12 +142,11 @@ function jobs.cut_short(job, status, ttl)
   finish(job, status, ttl)
 end
 
--- Note that a job's items are in a file, from which the keeper feeds them. Jobs with files in the storage of files have
--- their own list: a keeper of an earlier version would not find the files.
+-- Note that a job's items are in a file, from which the keeper feeds them.
 function jobs.add_file(job, file, tokens, now)
   call('HSET', keys.job(job), 'file', file, 'file_tokens', tokens, 'fed', 0, 'fed_bytes', 0, 'fed_tokens', 0)
   add(keys.UNFED, jobs.unfed(job))
-  call('ZADD', string.sub(file, 1, 6) == 'items/' and keys.STORED_FEEDS or keys.FEEDS, now, job)
+  call('ZADD', keys.FEEDS, now, job)
 end
 
 -- Take payloads out of the arguments of a call, and store them by the index of their first item.

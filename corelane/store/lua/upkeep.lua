@@ -83,10 +83,8 @@ define('overdue', function()
   local now = now_ms()
   local due = call('ZRANGE', keys.DUE_HOSTS, 0, 0, 'WITHSCORES')[2]
   local swept = call('HGET', keys.ROUNDS, 'sweeps')
-  local function since(name, work, other)
+  local function since(name, work)
     local oldest = call('ZRANGE', work, 0, 0, 'WITHSCORES')[2]
-    local also = other and call('ZRANGE', other, 0, 0, 'WITHSCORES')[2]
-    if also and not (oldest and tonumber(oldest) < tonumber(also)) then oldest = also end
     if not oldest then return -1 end
     return now - math.max(tonumber(oldest), tonumber(call('HGET', keys.ROUNDS, name) or 0))
   end
@@ -94,7 +92,7 @@ define('overdue', function()
   local function add_wait(name, ms) found[#found + 1], found[#found + 2] = name, ms end
   add_wait('webhooks', due and tonumber(due) <= now and now - tonumber(due) or -1)
   add_wait('sweeps', swept and now - tonumber(swept) or -1)
-  add_wait('feeding', since('feeding', keys.FEEDS, keys.STORED_FEEDS))
+  add_wait('feeding', since('feeding', keys.FEEDS))
   hooks.overdue(add_wait, since)
   return found
 end, 'no-writes')

@@ -189,13 +189,3 @@ def test_usage_of_a_job_is_read_as_it_is_written() -> None:
     text = f"3 4 500;3000000 {PRICE.encode()};7 -"
     assert Used.decode(text) == Used(3, 4, 500, {PRICE: 3_000_000, None: 7})
     assert Used.decode(text).encode() == text
-
-
-def test_job_that_older_workers_answered_has_its_core_seconds_alone(bench: Bench) -> None:
-    core = core_of(bench, "a/0", PRICE)
-    job = bench.submit(1)
-    claim = claimed(core)
-    commit(core, claim)
-    bench.raw.hdel(f"cl:job:{{{job}}}", "usage")
-    usage = usage_of(bench, job)
-    assert (usage.items, usage.windows, usage.tokens, usage.core_s, usage.cost) == (1, None, None, 3, None)

@@ -117,7 +117,7 @@ def test_lines_in_a_bucket_become_a_job_and_its_results_an_object(fleet: Fleet, 
     assert output["bytes"] == (bucket / "deep" / "out.ndjson").stat().st_size
     fleet.feeder.feed(job)
     assert fleet.items() == []
-    assert not fleet.bench.raw.exists("cl:reading", "cl:writing", "cl:carrier", "cl:feeds:stored", "cl:feeds")
+    assert not fleet.bench.raw.exists("cl:reading", "cl:writing", "cl:carrier", "cl:feeds")
 
 
 @pytest.mark.parametrize("name", ["a.ndjson.gz", "a.json", "a.json.gz", "a"])

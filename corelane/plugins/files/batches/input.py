@@ -111,7 +111,7 @@ async def _submit(tools: BatchTools, record: BatchRecord, place: int, group: Gro
     head = head.model_copy(update=marks)
     known = await tools.submitter.texts.find(record.owner, group.stored) if group.stored else {}
     admission = await tools.submitter.admit(head, record.owner, group.job)
-    file = ItemFile(tools.items_of(record, group), group.items, group.tokens)
+    file = ItemFile(tools.items_name(group.job), group.items, group.tokens)
     submission = Submission(head, record.owner, file=file, id=group.job, request=record.origin, known=known)
     await tools.submitter.submit(submission, admission)
     reach("batch.submitted", tools.settings.armed_faults)

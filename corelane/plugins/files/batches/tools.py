@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from corelane.errors import NotFound, StorageFailed, Unavailable
 from corelane.plugins.files.settings import FilesFields
-from corelane.plugins.files.store.batches import BATCHER, BatchRecord, BatchStore, Group
+from corelane.plugins.files.store.batches import BATCHER, BatchRecord, BatchStore
 from corelane.plugins.files.store.files import FileStore
 from corelane.settings import Settings
 from corelane.store.file_storage import Storage, Writer
@@ -74,13 +74,6 @@ class BatchTools:
     def items_name(self, job: str) -> str:
         """Return the name of the file where a job finds its items."""
         return f"{job}.jsonl" if self.settings.files_url is None else f"{ELSEWHERE}{job}.jsonl"
-
-    def items_of(self, record: BatchRecord, group: Group) -> str:
-        """Return the name of the file with a group's items; an earlier release may have named it differently."""
-        name = self.items_name(group.job)
-        with suppress(FileNotFoundError):
-            (self.settings.files_root / f"{record.id}.{group.job}.items").rename(self.settings.files_root / name)
-        return name
 
     def has_plan(self, record: BatchRecord) -> bool:
         """Return whether a batch's plan, if it needs one, exists."""

@@ -31,15 +31,14 @@ demo: install ## Set up everything and answer examples/questions.jsonl
 serve: install ## Run the whole service on this machine until Ctrl-C
 	@$(BIN)/corelane serve
 
-# What talks to a Redis of the tests, and to nothing that takes longer.
-STORE_TESTS := tests/redis_servers $(patsubst %,tests/corelane/test_%.py,accounts acl endings events feeding forged_refs \
-	history idempotency keys library links listing metrics overdue rollout search shares store submitter timing)
-
 # Long runs (benchmarks, the console in a browser, chaos, failovers, architectures, hosts, cores that come and go, made-up
 # requests, Neuron's stand-in in real processes, pods, Prometheus beside a service): their short forms.
 LONG_RUNS := $(addprefix tests/,benchmarks browser chaos failover families hosts scaling compile/test_neuron_targets.py \
 	deploy/test_pods.py monitoring/test_recorded.py \
 	$(patsubst %,integration/test_%.py,fuzz inf1 metrics monitoring neuron))
+
+# Folders with tests that talk to a Redis; `--redis` chooses these: tests/conftest.py.
+REDIS_TESTS := $(addprefix tests/,corelane plugins redis_servers)
 
 # Failed tests run again, alone, at the end: tests/again.py. How many workers `auto` is: tests/conftest.py.
 WORKERS ?= auto
@@ -108,9 +107,10 @@ redis-servers: $(VENV)/.installed-dev ## Get Debian's Redis 7, Redis 8 and Valke
 	@$(BIN)/python -m tests.redis_servers.debian
 
 .PHONY: test-servers
-test-servers: redis-servers ## Run the tests of the store on each of these servers
-	@for server in redis-7.0 redis-8.0 valkey-8.1; do echo "$$server"; \
-		REDIS_TEST_SERVER=$$server REDIS_TEST_ACL=1 $(BIN)/python -m pytest -q -n $(WORKERS) $(STORE_TESTS) || exit; done
+test-servers: redis-servers ## Run the tests that talk to Redis on each of these servers, or on those in SERVERS
+	@servers=$$($(BIN)/python -m tests.redis_servers.debian $(or $(SERVERS),redis-7.0 redis-8.0 valkey-8.1)) || exit; \
+	for server in $$servers; do echo "$$server"; \
+		REDIS_TEST_SERVER=$$server REDIS_TEST_ACL=1 $(SUITE) -q --redis $(REDIS_TESTS) || exit; done
 
 .PHONY: kubernetes
 kubernetes: $(VENV)/.installed-dev ## Get what renders and checks the manifests for Kubernetes

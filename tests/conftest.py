@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import warnings
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -76,6 +76,9 @@ STARTING_FOLDERS = {
 STARTING_IMPORTS = {"subprocess", "Popen", "multiprocessing", "start_fleet", "running_service", "server_argv"}
 STARTING_FIXTURES = {"built_in_data", "fleet", "neuron_python", "s3_server", "tiny_artifact", "tiny_model"}
 
+#: What a file imports that starts a Redis of its own, and what starts a whole service.
+REDIS_IMPORTS, SERVICE_IMPORTS = {"server_argv", "server_binary"}, {"start_fleet", "running_service"}
+
 # On a busy machine any example may take a second, and that says nothing.
 # Its examples are the same in each run.
 hypothesis.settings.register_profile(
@@ -93,6 +96,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fuzz", type=int, default=4, help="examples a route of the fuzzed API")
     parser.addoption("--families", action="store_true", help="each architecture, rare ones too")
     parser.addoption("--fast", action="store_true", help="only tests that start no process and compile nothing")
+    parser.addoption("--redis", action="store_true", help="only tests that talk to a Redis, and start no service")
     parser.addoption("--cpu-kind", choices=cpu_kinds.KINDS, help="play a kind of CPU that this machine has or exceeds")
 
 
@@ -123,14 +127,27 @@ def starts_processes(item: pytest.Item) -> bool:
     )
 
 
+def talks_to_redis(item: pytest.Item) -> bool:
+    """Return whether a test talks to a Redis of the tests, and starts no service."""
+    imported, fixtures = vars(getattr(item, "module", item)).keys(), set(getattr(item, "fixturenames", ()))
+    is_asked = "redis_url" in fixtures or REDIS_IMPORTS & imported
+    return bool(is_asked) and not (SERVICE_IMPORTS & imported or STARTING_FIXTURES & fixtures)
+
+
+def select(config: pytest.Config, items: list[pytest.Item], is_wanted: Callable[[pytest.Item], bool]) -> None:
+    config.hook.pytest_deselected(items=[item for item in items if not is_wanted(item)])
+    items[:] = [item for item in items if is_wanted(item)]
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Give tests of the built-in model the time to compile it. With ``-n`` what waits for processes comes first: the
     rest fills the time that leaves free.
     """
     if config.getoption("--fast"):
-        config.hook.pytest_deselected(items=[item for item in items if starts_processes(item)])
-        items[:] = [item for item in items if not starts_processes(item)]
+        select(config, items, lambda item: not starts_processes(item))
+    if config.getoption("--redis"):
+        select(config, items, talks_to_redis)
     for item in items:
         fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
         for shared, files in SHARED.items():

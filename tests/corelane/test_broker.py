@@ -26,13 +26,13 @@ def test_pauses_between_attempts_to_connect_stay_short(monkeypatch: pytest.Monke
 
 def test_one_that_waits_for_a_message_soon_looks_whether_it_has_to_stop(settings: Settings) -> None:
     connection = make_celery(settings).connection_for_read()
-    with connection, connection.Consumer([Queue("nothing")], callbacks=[print]), pytest.raises(TimeoutError):
+    with connection, connection.Consumer([Queue("keeper")], callbacks=[print]), pytest.raises(TimeoutError):
         connection.drain_events(timeout=3600)
 
 
 def test_channel_closes_without_its_wait_for_a_message(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     connection = make_celery(settings).connection_for_read()
-    with connection, connection.Consumer([Queue("nothing")], callbacks=[print]) as consumer:
+    with connection, connection.Consumer([Queue("keeper")], callbacks=[print]) as consumer:
         with pytest.raises(TimeoutError):
             connection.drain_events(timeout=0.01)
         assert consumer.channel._in_poll

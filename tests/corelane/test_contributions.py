@@ -11,13 +11,14 @@ from tests.corelane.store_bench import Bench, answered, claimed
 
 PAINT = """-- Paint: each job has a colour; what it was answered with is noted at its end.
 on('refuse', function()
-  if call('EXISTS', 'no paint') == 1 then return redis.error_reply('NOPAINT this job has no colour') end
+  if call('EXISTS', 'cl:no_paint') == 1 then return redis.error_reply('NOPAINT this job has no colour') end
 end)
 on('submit', function(job) job.fields.paint = 'red on ' .. job.fields.owner end)
 on('claim', function(job, changes) changes.paint = job.paint .. ', wet' end, { 'paint' })
 on('finish', function(job, changes) changes.paint = job.paint .. ', dry' end, { 'paint' })
-on('finished', function(job) call('RPUSH', 'painted', job.id .. ' ' .. job.status .. ' ' .. job.owner) end, { 'owner' })
-on('forget', function(job) call('LREM', 'painted', 0, job.id .. ' ' .. job.status .. ' ' .. job.owner) end)
+local function line(job) return job.id .. ' ' .. job.status .. ' ' .. job.owner end
+on('finished', function(job) call('RPUSH', 'cl:painted', line(job)) end, { 'owner' })
+on('forget', function(job) call('LREM', 'cl:painted', 0, line(job)) end)
 define('read_paint', function(ask) return call('HGET', keys.job(ask.job), 'paint') end, 'no-writes')
 """
 
@@ -40,15 +41,15 @@ def test_hooks_take_part_in_each_step_of_a_job(bench: Bench) -> None:
     assert bench.upkeep._link.run("read_paint", job=job) == b"red on public, wet"
     core.commit(claim.lease, answered(claim))
     assert bench.upkeep._link.run("read_paint", job=job) == b"red on public, wet, dry"
-    assert bench.raw.lrange("painted", 0, -1) == [f"{job} succeeded {PUBLIC}"]
+    assert bench.raw.lrange("cl:painted", 0, -1) == [f"{job} succeeded {PUBLIC}"]
     assert bench.with_store(lambda store: store.delete(job))
-    assert bench.raw.lrange("painted", 0, -1) == []
+    assert bench.raw.lrange("cl:painted", 0, -1) == []
 
 
 @pytest.mark.usefixtures("painted")
 def test_job_that_a_hook_refuses_leaves_nothing(bench: Bench) -> None:
     bench.core("a/0")
-    bench.raw.set("no paint", 1)
+    bench.raw.set("cl:no_paint", 1)
     with pytest.raises(redis.ResponseError, match="NOPAINT"):
         bench.submit(1)
     assert bench.waiting() == {}

@@ -1,9 +1,9 @@
 """Redis and Valkey servers for tests, from Debian's packages: unpacked into a cache folder, without root.
 
-``python -m tests.redis_servers.debian`` gets them (``make redis-servers``). They come through lists of packages of our
-own, from the archive that this machine's apt uses. Each brings its libraries, the C library too, as those of a later
-release of Debian need a newer one. A machine that is not Debian, or cannot reach an archive, has none: then it says so,
-loudly, and the tests run on the bundled server alone.
+``python -m tests.redis_servers.debian`` gets them (``make redis-servers``). With names it prints those that are here.
+They come through lists of packages of our own, from the archive that this machine's apt uses. Each brings its
+libraries, the C library too, as those of a later release of Debian need a newer one. A machine that is not Debian, or
+cannot reach an archive, has none: then it says so, loudly, and the tests run on the bundled server alone.
 """
 
 import shutil
@@ -112,5 +112,12 @@ def main() -> None:
         sys.stderr.write(f"{line}\nNOT TESTED ON {names}: Debian's packages cannot be had.\n{said}\n{line}\n")
 
 
+def print_here(names: list[str]) -> None:
+    """Print which of the named servers are here; end with an error for an unknown name."""
+    if unknown := set(names) - {server.name for server in SERVERS}:
+        sys.exit(f"unknown servers: {', '.join(sorted(unknown))}; there are {', '.join(each.name for each in SERVERS)}")
+    sys.stdout.write(" ".join(server.name for server in SERVERS if server.name in names and server.path.exists()))
+
+
 if __name__ == "__main__":
-    main()
+    print_here(sys.argv[1:]) if sys.argv[1:] else main()

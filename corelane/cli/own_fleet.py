@@ -163,7 +163,7 @@ class OwnFleet:
         self.supervisor.note(redis=without_password(self.settings.redis_url))
 
     async def _until_redis(self, url: Callable[[], str], seconds: int, *, is_own: bool = False) -> None:
-        """Wait for Redis; raise SetupError if it does not reply, or has data of a newer release or another service."""
+        """Wait for Redis; raise SetupError if it does not reply, or has data of another format or service."""
         from redis.exceptions import RedisError
 
         from corelane.store.link.blocking import Link

@@ -161,7 +161,7 @@ def run_apis(settings: Settings, count: int, fd: int | None = None) -> bool:
 
 
 def _require_schema(settings: Settings) -> None:
-    """Raise SetupError if Redis has data of an unknown release, or of another service."""
+    """Raise SetupError if Redis has data of another format, or of another service."""
     from corelane.store.link.blocking import Link
     from corelane.store.schema import require_schema
 

@@ -80,6 +80,12 @@ async def serve(app: Any, config: Config, asked_to_stop: Callable[[], Awaitable[
         serving.result()
     else:
         log.warning("callers_left_behind", advice="they took nothing of their responses until the service stopped")
+        # Hypercorn 0.18 cancels a connection once, and that then waits until all was sent (TCPServer._close). Until it
+        # ends, the application is not asked to close what it holds.
+        for task in asyncio.all_tasks():
+            if getattr(task.get_coro(), "__name__", "") == "_server_callback":
+                task.cancel()
+        await asyncio.wait((serving,), timeout=CUT_S)
 
 
 def _note_cut(loop: asyncio.AbstractEventLoop, trouble: dict[str, Any]) -> None:

@@ -6,7 +6,6 @@ import orjson
 from typer.testing import CliRunner
 
 from corelane.cli.app import make_cli
-from corelane.plugins.lab.planning.profile import load_profile
 from corelane.plugins.lab.traces import read_trace
 from tests.integration.conftest import Fleet
 
@@ -29,15 +28,3 @@ def test_hosts_are_planned_by_what_a_worker_and_its_model_weigh(fleet: Fleet) ->
     rooms = {room["instance"]: room for room in orjson.loads(done.stdout)}
     assert rooms["inf1.2xlarge"]["workers"] == 4
     assert rooms["inf1.2xlarge"]["models_per_core"] > 10
-
-
-def test_a_core_is_measured_and_planned_with(fleet: Fleet, tmp_path: Path) -> None:
-    profile = str(tmp_path / "core.json")
-    done = CliRunner().invoke(make_cli(), ["plan", "profile", profile, "--seconds", "3", "--url", fleet.url])
-    assert done.exit_code == 0, done.output
-    found = load_profile(Path(profile))
-    assert found.version.startswith("qa-minilm@")
-    assert all(shape.base_s + shape.row_s > 0 for shape in found.shapes)
-    asked = ["plan", "--rate", "1", "--p95", "20000", "--profile", profile, "--instance", "cpu", "--json"]
-    plan = orjson.loads(CliRunner().invoke(make_cli(), asked).stdout)
-    assert [each["instance"] for each in plan["candidates"]] == ["cpu"]

@@ -28,7 +28,7 @@ from compile.tasks.evaluation import EvalSet, F1Loss
 from compile.torch.cpu import BYTES_PER_WEIGHT, COMPILER, CpuDtype, cast, compile_trace, compiler_args, serialise, trace
 from compile.trial import Trial, Way, dtype_of, rank_ways, results_needed, run_trial
 from compile.verify import first_in_agreement, holds, judge_f1
-from corelane.artifacts.instructions import THIS_CPU, host_kind, instruction_sets, rank_of, sets_up_to
+from corelane.artifacts.instructions import THIS_CPU, host_kind, instruction_sets, may_be_fast, rank_of, sets_up_to
 from corelane.artifacts.manifest import Artifact, artifact_folders, read_artifact
 from corelane.engine.backends.added import TORCHSCRIPT, added_formats, added_targets, all_targets
 from corelane.engine.backends.neuron.chips import CHIPS
@@ -189,7 +189,7 @@ class CpuChoice:
 def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | None, report: Report) -> CpuChoice:
     """Return the way that was asked for, or hold a trial to choose.
 
-    Other formats take part in a trial only if there is an eval set.
+    Other formats take part in a trial only if there is an eval set, dtypes only if this CPU may be fast in them.
     """
     steps = FIRST_STEPS + len(plan.ladder)
     graphs, gains = {}, {}
@@ -200,6 +200,9 @@ def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | No
         return CpuChoice(list(graphs), eval_set, graphs)
     if dtype != AUTO:
         return CpuChoice([dtype], eval_set)
+    tried: list[CpuDtype] = [each for each in get_args(CpuDtype) if each == "fp32" or may_be_fast(each)]
+    if tried == ["fp32"] and not graphs:
+        return CpuChoice(tried, eval_set)
     report("trying dtypes", 1, steps)
     bucket, model = _trial_bucket(plan), plan.model
     unread = Probe(model.task, *fill_probe(model.task, model.tokenizer, model.spec, bucket), ())
@@ -215,7 +218,7 @@ def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | No
             traced = trace(module, unread.batches[0])
         return runner_of(settle(compile_trace(traced, dtype)))
 
-    candidates: dict[Way, Callable[[], Run]] = {each: partial(compiled, each) for each in get_args(CpuDtype)}
+    candidates: dict[Way, Callable[[], Run]] = {each: partial(compiled, each) for each in tried}
     candidates |= {way: graph.run for way, graph in graphs.items()}
     trial = run_trial(lambda: make_probe(model, bucket, plan.expected), candidates, evaluated=eval_set is not None)
     ways = rank_ways(trial, gains)

@@ -99,10 +99,10 @@ def _read_config(source: ModelSource) -> Any:
     path = source.folder / CONFIG_NAME
     try:
         raw = json.loads(path.read_bytes())
-        config = AutoConfig.from_pretrained(source.folder)
+        config = AutoConfig.from_pretrained(source.folder, trust_remote_code=False)
     except (OSError, KeyError, ValueError, AttributeError, TypeError) as error:
         kind = "" if isinstance(error, json.JSONDecodeError) else ": unknown architecture"
-        raise ModelRefused(f"{path} cannot be used{kind}: {first_line(error)}") from error
+        raise ModelRefused(f"{path} cannot be used{kind}: {reason_of(error)}") from error
     task = compile_task(source.task)
     check_family(source.label, config)
     check_heads(task, source.label, raw.get("architectures") or [])
@@ -110,13 +110,20 @@ def _read_config(source: ModelSource) -> Any:
     return config
 
 
+def reason_of(error: Exception) -> str:
+    """Return in a line why Transformers does not load a model."""
+    if "trust_remote_code" in str(error):
+        return "it needs the code beside it (`auto_map`), which Corelane never runs: use a model without such code"
+    return first_line(error)
+
+
 def _load_tokenizer(source: ModelSource) -> Any:
     if not any(any(source.folder.glob(pattern)) for pattern in VOCABULARIES):
         raise ModelRefused(f"{source.folder} holds no tokenizer: none of {', '.join(VOCABULARIES)}")
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source.folder)
+        tokenizer = AutoTokenizer.from_pretrained(source.folder, trust_remote_code=False)
     except (OSError, KeyError, ValueError, AttributeError, TypeError, ImportError) as error:
-        raise ModelRefused(f"the tokenizer of {source.label} does not load: {first_line(error)}") from error
+        raise ModelRefused(f"the tokenizer of {source.label} does not load: {reason_of(error)}") from error
     if not tokenizer.is_fast:
         raise ModelRefused(f"{source.label} has no fast tokenizer (tokenizer.json), which character offsets need")
     return tokenizer
@@ -128,12 +135,13 @@ def _load_network(source: ModelSource, config: Any) -> Any:
         network, loading = getattr(transformers, task.loader).from_pretrained(
             source.folder,
             config=config,
+            trust_remote_code=False,
             attn_implementation="eager",
             dtype=torch.float32,
             output_loading_info=True,
         )
     except (OSError, KeyError, ValueError, RuntimeError, AttributeError, TypeError, SafetensorError) as error:
-        raise ModelRefused(f"the weights of {source.label} do not load: {first_line(error)}") from error
+        raise ModelRefused(f"the weights of {source.label} do not load: {reason_of(error)}") from error
     if absent := task.untrained(loading):
         raise ModelRefused(
             f"{source.label} lacks weights, {absent[0]} among {len(absent)}: it was not trained to {task.trained_to}"

@@ -143,7 +143,7 @@ def load(spec: dict[str, Any]) -> Any:
 
     version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
     kinds = {"attn_implementation": "eager"} if version >= FIRST_WITH_KINDS else {}
-    network = getattr(transformers, spec["loader"]).from_pretrained(spec["folder"], **kinds)
+    network = getattr(transformers, spec["loader"]).from_pretrained(spec["folder"], trust_remote_code=False, **kinds)
     dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     network = network.to(dtypes[spec["weights"]]).eval()
     return PositionalNetwork(network, spec["passes_token_types"]).eval()

@@ -63,6 +63,12 @@ def lacking(chosen_on: str, dtype: str, present: Iterable[str]) -> list[str]:
     return [name for name in FAST_BY.get(dtype, ()) if name in there and name not in here]
 
 
+def may_be_fast(dtype: str) -> bool:
+    """Return whether this CPU may be faster in a dtype than in fp32; also if its instruction sets are unknown."""
+    here = instruction_sets()
+    return not here or any(name in here for name in FAST_BY[dtype])
+
+
 def kind_of(sets: Iterable[str]) -> str:
     """Return the kind of a CPU with these instruction sets: the latest one that matters; empty if there is none."""
     present = set(sets)

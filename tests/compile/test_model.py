@@ -14,6 +14,8 @@ from corelane.errors import CompileFailed, ModelRefused
 from tests.compile.conftest import Edit
 from tests.compile.tiny_models import save_tiny_roberta
 
+ROOT = Path(__file__).parents[2]
+
 
 def load(folder: Path) -> SourceModel:
     with quiet_transformers():
@@ -56,6 +58,30 @@ def test_bucket_longer_than_the_positions_is_refused(tiny_model: Path) -> None:
 def test_config_of_another_network_is_refused(edited: Edit, config: dict[str, Any], told: str) -> None:
     with pytest.raises(ModelRefused, match=told):
         load(edited(**config))
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+def test_code_beside_a_model_is_neither_run_nor_asked_about(
+    file: str, edited: Edit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = edited()
+    (folder / "mine.py").write_text("raise SystemExit('ran')")
+    names = {"AutoConfig": "mine.A", "AutoTokenizer": [None, "mine.B"], "AutoModelForQuestionAnswering": "mine.C"}
+    stored = json.loads((folder / file).read_text()) | {"auto_map": names}
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("asked on standard input"))
+    (folder / file).write_text(json.dumps(stored))
+    load(folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"auto_map": names, "model_type": "mine"}))
+    with pytest.raises(ModelRefused, match=r"needs the code beside it .* which Corelane never runs: use a model"):
+        load(folder)
+
+
+def test_no_part_of_the_product_trusts_code_beside_a_model() -> None:
+    for folder in ("api", "compile", "corelane", "workers"):
+        for path in (ROOT / folder).rglob("*.py"):
+            calls = path.read_text().split(".from_pretrained(")[1:]
+            assert all("trust_remote_code=False" in call[:200] for call in calls), path
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}"])

@@ -56,12 +56,30 @@ def test_int8_chosen_by_auto_must_keep_every_answer() -> None:
     assert results_needed("bf16", automatic=True) == TOLERANCES["bf16"].equal
 
 
-def test_trial_times_every_dtype_and_finds_fp32_sound(tiny_model: Path) -> None:
+@pytest.mark.parametrize(
+    ("flags", "tried"),
+    [
+        ("avx2", set()),
+        ("avx2 avx512f", set()),
+        ("avx2 avx512f avx512_vnni", {"fp32", "int8"}),
+        ("avx2 avx512f avx512_vnni avx512_bf16", ALL),
+        ("asimd", ALL),
+    ],
+)
+def test_trial_times_the_dtypes_that_the_cpu_may_be_fast_in_and_finds_fp32_sound(
+    flags: str, tried: set[Way], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cpuinfo").write_text(f"flags\t: {flags}\n")
+    monkeypatch.setattr("corelane.artifacts.instructions.CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     with quiet_transformers(), one_thread():
         model = load_model(find_source(str(tiny_model), tiny_model))
         plan = BuildPlan("tiny-qa", model, wrap(model), [Bucket(length=64, rows=1)])
-        trial = choose_ways(plan, "auto", "auto", None, lambda *_: None).trial
-    assert trial is not None
-    assert set(trial.speeds) == ALL
+        choice = choose_ways(plan, "auto", "auto", None, lambda *_: None)
+    trial = choice.trial
+    if trial is None:
+        assert (tried, choice.ways) == (set(), ["fp32"])
+        return
+    assert set(trial.speeds) == tried
     assert all(speed > 0 for speed in trial.speeds.values())
     assert "fp32" in trial.sound

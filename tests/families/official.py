@@ -28,8 +28,10 @@ class Official:
         import torch
         from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-        self.fast = AutoTokenizer.from_pretrained(folder)
-        self.network = AutoModelForQuestionAnswering.from_pretrained(folder, dtype=torch.float32).eval()
+        self.fast = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        self.network = AutoModelForQuestionAnswering.from_pretrained(
+            folder, trust_remote_code=False, dtype=torch.float32
+        ).eval()
         self.with_types = with_types
 
     def read(self, question: str, context: str, length: int, stride: int) -> list[OfficialWindow]:

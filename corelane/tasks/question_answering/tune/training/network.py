@@ -40,9 +40,13 @@ def save_start(model: str, models_dir: Path, folder: Path, seed: int) -> None:
     with quiet_transformers():
         set_seed(seed)
         try:
-            config = AutoConfig.from_pretrained(source.folder)
+            config = AutoConfig.from_pretrained(source.folder, trust_remote_code=False)
             network, loading = AutoModelForQuestionAnswering.from_pretrained(
-                source.folder, config=config, dtype=torch.float32, output_loading_info=True
+                source.folder,
+                config=config,
+                trust_remote_code=False,
+                dtype=torch.float32,
+                output_loading_info=True,
             )
         except (OSError, KeyError, ValueError, RuntimeError, TypeError, SafetensorError) as error:
             raise ModelRefused(f"{source.label} cannot be loaded to answer questions: {error}") from error

@@ -171,13 +171,18 @@ class Writer:
 
 
 class SyncedFile(FileIO):
-    """A file whose bytes are on the disk once it is closed."""
+    """A file whose bytes and name are on the disk once it is closed."""
 
     def close(self) -> None:
-        """Flush to the disk, then close."""
+        """Flush the file and its folder to the disk, then close."""
         if not self.closed:
             try:
                 os.fsync(self.fileno())
+                folder = os.open(Path(self.name).parent, os.O_RDONLY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
             finally:
                 super().close()
 
@@ -189,7 +194,7 @@ class DiskFiles:
         self._folder = folder
 
     def create(self, name: str) -> BinaryIO:
-        """Create a file whose bytes are on the disk once it is closed."""
+        """Create a file that is on the disk once it is closed."""
         path = self._folder / name
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return cast(BinaryIO, BufferedWriter(SyncedFile(path, "xb"), WRITE_BYTES))

@@ -148,25 +148,26 @@ class NewItems:
         if settings.files_url is not None:
             self._file = far.create(f"{ELSEWHERE}{self._job}.jsonl")
             return
-        self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = self._root / f"{self._job}.jsonl"
-        self._file = self._path.open("wb")
+        self._file = DiskFiles(self._root).create(self._path.name)
 
     def write(self, data: bytes) -> None:
         """Add bytes."""
         self._file.write(data)
 
     def finish(self) -> tuple[str, str]:
-        """Complete the file; return its job's id and the file's name.
+        """Complete the file, so that it outlives a power cut; return its job's id and the file's name.
 
         On a disk the id is made now, because ids contain the time of submission. An object in the storage keeps its
         first id, as it would have to be renamed.
         """
-        self._file.close()
         if self._path is None:
+            self._file.close()
             return self._job, f"{ELSEWHERE}{self._job}.jsonl"
         job = new_job_id(cell=self._cell)
         self._path = self._path.rename(self._root / f"{job}.jsonl")
+        # This puts the new name on the disk too.
+        self._file.close()
         return job, self._path.name
 
     def discard(self) -> None:
@@ -174,8 +175,10 @@ class NewItems:
         if isinstance(self._file, Writer):
             self._file.discard()
         elif self._path is not None:
-            self._file.close()
             self._path.unlink(missing_ok=True)
+            # On a full disk what is still in memory cannot be written.
+            with suppress(OSError):
+                self._file.close()
 
 
 def split_lines(read: Callable[[int], bytes], start: int) -> Iterator[bytes]:

@@ -11,7 +11,7 @@ from corelane.domain.jobs import JobStatus
 from corelane.errors import ResultsDropped
 from corelane.store.feeding import STRAY_AGE_S, Feeder
 from corelane.store.gauges import read_work
-from corelane.store.item_files import encode_line
+from corelane.store.item_files import ItemFiles, encode_line
 from corelane.store.jobs.submission import ItemFile
 from corelane.store.link.blocking import Link
 from corelane.tasks.question_answering.wire import Question
@@ -194,6 +194,17 @@ def test_job_whose_file_is_gone_keeps_its_answers_and_fails_the_rest_with_the_re
     last = bench.results(job, 4999)[0]
     assert (last["status"], last["error"]["code"]) == ("failed", "items_lost")
     assert bench.raw.xlen("cl:events") == 1
+
+
+def test_items_are_on_the_disk_under_their_name_before_their_job_is_accepted(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(Path(f"/proc/self/fd/{file}").readlink()))
+    with ItemFiles(bench.settings).writing() as new:
+        new.write(b"[]\n")
+        _, file = new.finish()
+    assert synced == [bench.settings.files_root / file, bench.settings.files_root]
 
 
 def test_old_files_that_no_job_knows_are_removed(bench: Bench) -> None:

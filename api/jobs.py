@@ -7,13 +7,12 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from starlette.types import Receive
 
 from corelane.domain.api_keys import Caller, Scope
-from corelane.domain.jobs import Job, JobStatus, Result
+from corelane.domain.jobs import Job, JobStatus
 from corelane.errors import CorelaneError, Forbidden, JobExpired, NotFound, Unavailable
 from corelane.log import Outage, get_logger
 from corelane.metrics.definitions import RETRY_AFTER_ERROR, SUBMIT_S
@@ -28,7 +27,6 @@ from corelane.store.metrics import ProcessMetrics
 from corelane.submitting.items import TolerantJobs
 from corelane.submitting.ndjson import submit_file
 from corelane.submitting.submitter import Submitted, Submitter
-from corelane.tasks.registry import task_named
 from corelane.tracing import Tracer
 
 log = get_logger(__name__)
@@ -260,26 +258,13 @@ class Jobs:
             has_begun = record.status is JobStatus.RUNNING
             shown["waiting_for"] = await self._fleet.waiting_for(record.version, record.owner, has_begun=has_begun)
         if results and record.status.is_final and record.total <= self._settings.inline_results and not record.dropped:
-            found = await self._store.results(record, 0, record.total)
-            shown["results"] = [as_shown(record, each) for each in found]
+            shown["results"] = await self._store.results(record, 0, record.total)
         return shown
 
 
 def report(record: JobRecord) -> None:
     """Log a job that is new."""
     log.info("job_submitted", job_id=record.id, items=record.total, version=record.version, owner=record.owner)
-
-
-def as_shown(record: JobRecord, result: dict[str, Any]) -> dict[str, Any]:
-    """Return a job's stored result as callers see it; fields that another version did not store are added."""
-    form = task_named(record.options.task).result
-    return result if result.keys() >= _fields_of(form) else form.model_validate(result).model_dump()
-
-
-@cache
-def _fields_of(form: type[Result]) -> frozenset[str]:
-    """Return the fields of every result of a task. A stored result that has all of them is sent unchanged."""
-    return frozenset(name for name, field in form.model_fields.items() if field.exclude_if is None)
 
 
 def required(record: JobRecord | None, job_id: str) -> JobRecord:

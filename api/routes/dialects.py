@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from api.deps import StateDep, SubmitCaller, WaitDep
 from api.errors import documented
-from api.jobs import CallerWait, as_shown, headers_of
+from api.jobs import CallerWait, headers_of
 from api.middleware.edge import JsonRoute
 from api.middleware.fast_path import FastHandler, FastRequest
 from api.request_facts import REQUEST_FACTS
@@ -93,7 +93,7 @@ async def respond(
     if isinstance(done, Response):
         return done
     record = done.record
-    results = [as_shown(record, each) for each in done.results]
+    results = done.results
     if dialect.fails_whole:
         require_outputs(results)
     told = Told(record.id, record.version, record.used.tokens if record.used else None)

@@ -10,7 +10,6 @@ from fastapi import APIRouter, Header, Query, Response
 
 from api.deps import JobId, ReadCaller, StateDep, SubmitCaller
 from api.errors import documented
-from api.jobs import as_shown
 from api.request_facts import NDJSON
 from api.routes.streams import CuttableStream, StreamCut
 from api.state import AppState
@@ -46,8 +45,7 @@ async def list_results(
     found = await state.store.results(record, start, limit)
     at = start + len(found)
     has_more = at < record.total or record.is_unread
-    shown = [as_shown(record, result) for result in found]
-    page = {"object": "list", "data": shown, "has_more": has_more, "next": str(at) if has_more else None}
+    page = {"object": "list", "data": found, "has_more": has_more, "next": str(at) if has_more else None}
     return Response(orjson.dumps(page), media_type="application/json")
 
 

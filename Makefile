@@ -160,7 +160,7 @@ bench-promises: install ## Measure promises, forecasts and Retry-After; BEFORE=C
 
 .PHONY: bench-queue
 bench-queue: install ## Measure the queue plane alone, over HTTP; BEFORE=CHECKOUT measures another state in turn
-	@$(BIN)/python benchmarks/queue_plane.py $(if $(BEFORE),--before $(BEFORE),--celery)
+	@$(BIN)/python benchmarks/queue_plane.py $(if $(BEFORE),--before $(BEFORE))
 
 .PHONY: bench-peers
 bench-peers: install ## Measure Corelane beside LitServe, Ray Serve, BentoML, FastAPI and Celery; PEERS="--rounds 1"

@@ -5,6 +5,7 @@ those with dear bodies wait for their answer, so none of these is idle meanwhile
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import cache, partial
@@ -181,12 +182,24 @@ def listed(entry: bytes, entries: int, name: bytes = b"items") -> bytes:
     return b'{"%b": [%b]}' % (name, b",".join([entry] * entries))
 
 
+def job(model: str, items: list[object], **options: object) -> bytes:
+    """Return a job for the null engine's version of a task."""
+    return json.dumps({"model": model, "items": items, "options": options}).encode()
+
+
+def labels(chars: int) -> list[str]:
+    """Return a hundred labels of a length."""
+    return [f"{at:02}".ljust(chars, "a") for at in range(100)]
+
+
+RANKING, ZERO_SHOT = "text-ranking", "zero-shot-classification"
+TEN_THOUSAND = ["a"] * 10_000
+
 #: Bodies by kind: where each is sent, and how it is made.
 BODIES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "numbers": ("/v1/jobs", partial(listed, b"1", 2_500_000)),
     "empty_lists": ("/v1/jobs", partial(listed, b"[]", 1_700_000)),
     "few_lists": ("/v1/jobs", partial(listed, b"[]", 240_000)),
-    "no_objects": ("/v1/jobs", partial(listed, b"1", 9_000)),
     "unknown_fields": ("/v1/jobs", lambda: b"{%b}" % b",".join(b'"%x":1' % each for each in range(240_000))),
     "wrong_contexts": (
         "/v1/jobs",
@@ -194,12 +207,36 @@ BODIES: dict[str, tuple[str, Callable[[], bytes]]] = {
     ),
     "empty_questions": ("/v1/jobs", partial(listed, b'{"question":"","context":"c"}', 9_000)),
     "too_many": ("/v1/jobs", partial(listed, QUESTION, 60_000)),
-    "wrong_labels": ("/v1/jobs", partial(listed, b"1", 2_500_000, b"labels")),
     "hf_inputs": ("/v1/hf/question-answering", partial(listed, b'{"question":"","context":"c"}', 9_000, b"inputs")),
     "hf_numbers": ("/v1/hf/question-answering", partial(listed, b"1", 2_500_000, b"inputs")),
-    "filters": ("/v1/jobs/bulk", lambda: b'{"action": "cancel", "filter": %b}' % listed(b"1", 2_500_000, b"status")),
     "context_fields": ("/v1/contexts", lambda: b"{%b}" % b",".join(b'"%x":1' % each for each in range(500_000))),
     "good_jobs": ("/v1/jobs", partial(listed, QUESTION, 10_000)),
+    "embeddings": ("/v1/embeddings", partial(listed, b'"a"', 1_900_000, b"input")),
+    "sentences": (
+        "/v1/hf/sentence-similarity",
+        lambda: b'{"inputs": %b}' % listed(b'"a"', 1_900_000, b'source_sentence": "a", "sentences'),
+    ),
+    "documents": ("/v1/rerank", partial(listed, b'"a"', 1_900_000, b'query": "a", "documents')),
+    "hf_texts": ("/v1/hf/text-classification", partial(listed, b'"a"', 1_900_000, b"inputs")),
+    "rankings": ("/v1/jobs", lambda: job(RANKING, [{"query": "a", "texts": TEN_THOUSAND}] * 150)),
+    "good_rankings": ("/v1/jobs", lambda: job(RANKING, [{"query": "a", "texts": TEN_THOUSAND}] * 10)),
+    "labelled": ("/v1/jobs", lambda: job(ZERO_SHOT, [{"text": "a"}] * 10_000, labels=labels(2))),
+    "good_labelled": ("/v1/jobs", lambda: job(ZERO_SHOT, [{"text": "a"}] * 1000, labels=labels(900))),
+    "own_labels": ("/v1/jobs", lambda: job(ZERO_SHOT, [{"text": "a", "labels": labels(60)}] * 1000)),
+    "templates": (
+        "/v1/jobs",
+        lambda: job(ZERO_SHOT, [{"text": "a"}] * 200, labels=labels(1000), hypothesis_template="{}" * 500),
+    ),
+    "text_pair": (
+        "/v1/jobs",
+        lambda: job("text-classification", [{"text": "a", "text_pair": "pair " * 200_000}] * 7),
+    ),
+    "contexts": (
+        "/v1/jobs",
+        lambda: b'{"contexts": {%b}, "items": [1]}' % b",".join(b'"%x":"a"' % each for each in range(240_000)),
+    ),
+    "deep": ("/v1/jobs", partial(listed, b"[" * 900 + b"]" * 900, 270)),
+    "form": ("/console/sign-in", lambda: b"&" * 8_000_000),
 }
 
 
@@ -212,7 +249,8 @@ def body_of(kind: str) -> bytes:
 async def send_body(target: Target, number: int, kind: str) -> None:  # noqa: ARG001
     """Send a body, and wait for its answer."""
     async with target.wire() as (reader, writer):
-        writer.write(target.request("POST", BODIES[kind][0], body_of(kind)))
+        sent = target.request("POST", BODIES[kind][0], body_of(kind))
+        writer.write(sent.replace(b"json", b"x-www-form-urlencoded", 1) if kind == "form" else sent)
         with suppress(ConnectionError):
             await reader.read(1000)
 
@@ -228,16 +266,6 @@ async def long_lines(target: Target, number: int) -> None:  # noqa: ARG001
                     writer.write(TRICKLE)
                     await writer.drain()
                     await asyncio.sleep(0)
-
-
-async def failed_streams(target: Target, number: int) -> None:  # noqa: ARG001
-    """Follow the failed results of a job that has none, on the console."""
-    async with target.wire() as (reader, writer):
-        writer.write(target.request("GET", f"/console/stream?page=job&id={target.job}&after=0&only=failed"))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(HELD_S):
-                while await reader.read(65_536):
-                    pass
 
 
 Abuse = Callable[[Target, int], Awaitable[None]]
@@ -257,9 +285,8 @@ KINDS: dict[str, tuple[Abuse, int]] = {
     "questions": (questions, 1000),
     "polls": (polls, 1000),
     "streams": (streams, 1000),
-    **{kind: (partial(send_body, kind=kind), 100) for kind in BODIES},
+    **{kind: (partial(send_body, kind=kind), 20) for kind in BODIES},
     "long_lines": (long_lines, 8),
-    "failed_streams": (failed_streams, 50),
     # Last: without a proxy the service works on them for minutes.
     "resets": (resets, 200),
 }

@@ -1,11 +1,11 @@
 """The queue plane alone: the null engine, which answers at no cost, behind the whole service, loaded over HTTP.
 
     python benchmarks/queue_plane.py [--before CHECKOUT] [--rounds 3] [--sizes 1000,32,1] [--payloads 200,2000]
-        [--celery] [--quick]
+        [--quick]
 
 For each number of items a job and each payload in bytes: items/s from the first submit to the last job final, and CPU
-µs an item by role. For a lone item: the time of `POST … Prefer: wait` on a warm, idle service. With ``--celery`` plain
-Celery too, one task an item with a result backend. Load and service share the machine.
+µs an item by role. For a lone item: the time of `POST … Prefer: wait` on a warm, idle service. Load and service share
+the machine.
 """
 
 import itertools
@@ -18,7 +18,6 @@ import orjson
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks import plain_celery
 from benchmarks.harness import (
     Connection,
     Figures,
@@ -42,7 +41,7 @@ ITEMS = {1: 2_000, 32: 60_000, 1000: 200_000}
 #: Bytes of a request at most; larger jobs are cut.
 MOST_BYTES = 8_000_000
 
-LONE_ITEMS, PLAIN_ITEMS = 300, 1_500
+LONE_ITEMS = 300
 
 #: Stands for a number of its own in each request: no two are alike.
 NUMBER, NUMBERS = b"########", itertools.count(10_000_000)
@@ -108,7 +107,6 @@ def main() -> int:
     parser = parser_of(__doc__, rounds=3)
     parser.add_argument("--sizes", default="20" if is_quick() else "1000,32,1", help="items a job")
     parser.add_argument("--payloads", default="200" if is_quick() else "200,2000", help="bytes an item")
-    parser.add_argument("--celery", action="store_true", help="plain Celery too")
     options = parser.parse_args()
     sizes, payloads = ([int(each) for each in given.split(",")] for given in (options.sizes, options.payloads))
     states = checkouts(options.before)
@@ -116,11 +114,7 @@ def main() -> int:
 
         def measured(name: str) -> Figures:
             with serving(Path(folder) / name, name, states[name], target="null", model="null") as running:
-                figures = measure(running, sizes, payloads)
-                if options.celery or is_quick():
-                    items = 20 if is_quick() else PLAIN_ITEMS
-                    figures["plain_celery_items_per_s"] = plain_celery.measure(running.redis_url, items)
-            return figures
+                return measure(running, sizes, payloads)
 
         measure_in_turn(list(states), options.rounds, measured)
     return 0

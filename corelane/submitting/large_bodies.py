@@ -24,9 +24,9 @@ HELD_BYTES, OWNER_BYTES = 64 * 1024 * 1024, 32 * 1024 * 1024
 #: Longest time that a large body waits for room, in seconds.
 ROOM_S = 10.0
 
-#: Most brackets and colons in a body, including those in texts. Parsing 250,000 takes 60 ms, during which nothing else
-#: runs.
-MOST_MARKS = 250_000
+#: Most brackets and colons in a body, and most quotes, including those in texts. Parsing 250,000 takes 60 ms, during
+#: which nothing else runs.
+MOST_MARKS, MOST_QUOTES = 250_000, 500_000
 
 Read = TypeVar("Read")
 
@@ -103,10 +103,10 @@ class LargeBodies:
 
 def load(sent: bytes) -> Any:
     """Parse JSON; raise orjson.JSONDecodeError, or TooLarge if parsing would take long."""
-    if sum(sent.count(mark) for mark in (b"[", b"{", b":")) > MOST_MARKS:
+    if sum(sent.count(mark) for mark in (b"[", b"{", b":")) > MOST_MARKS or sent.count(b'"') > MOST_QUOTES:
         raise TooLarge(
-            f"one piece of JSON may have {MOST_MARKS:,} brackets and colons at most: send it in several parts, or as "
-            "lines (application/x-ndjson)"
+            f"one piece of JSON may have {MOST_MARKS:,} brackets and colons, and {MOST_QUOTES:,} quotes, at most: send "
+            "it in several parts, or as lines (application/x-ndjson)"
         )
     if len(sent) <= LARGE_BYTES:
         return orjson.loads(sent)

@@ -6,8 +6,8 @@ that several items of an owner share is tokenized once, and cached. Long texts a
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, ClassVar, Self
 
@@ -21,7 +21,7 @@ from corelane.domain.dispatch import CHARS_PER_TOKEN, MIN_TEXT_SHARE, count_wind
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.task import UNLIMITED, Query, Ready, Result, RunnerLimits, RunnerWork, TaskEngine, Window, failure
-from corelane.engine.text.chunks import CHUNK_CHARS, ChunkReader, cut_text
+from corelane.engine.text.chunks import CHUNK_CHARS, ChunkReader, Document, cut_text
 from corelane.engine.text.tokenize import Passage, TextTokens, TokenCache, tokenize
 from corelane.engine.text.tokenizer import open_tokenizer
 from corelane.errors import CorelaneError, InvalidInput, TextTooLong, TooManyWindows
@@ -63,13 +63,19 @@ class TokenizedText:
 
 
 @dataclass(slots=True)
-class UnreadBesides:
-    """What stands beside a text, while it is tokenized: pieces with the number of the thing, and the tokens so far."""
+class UnreadItem:
+    """An item that is tokenized in steps: ``read`` are what stands beside its text, then its texts, as far as known.
+
+    Its parts and windows so far are those of tasks that run them before all is read.
+    """
 
     query: Query
-    pieces: deque[tuple[int, str]]
-    tokens: list[list[Tokens]]
-    chars_left: int
+    besides: int
+    steps: Iterator[list[TextTokens]]
+    tokens_left: int
+    read: list[TextTokens] = field(default_factory=list)
+    parts: list[TextPart] = field(default_factory=list)
+    windows: list[Window] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +93,8 @@ class TextEngine(TaskEngine[Any]):
     text_first: ClassVar[bool] = False
     #: Tokens that neighbouring windows of a long text share.
     overlap: ClassVar[int] = 0
-    #: Whether the last step read what stands beside a text.
-    _reads_besides = False
+    #: Whether the last step read an item of many texts, or beside whose text much stands.
+    _reads_unread = False
 
     def __init__(
         self, tokenizer: Tokenizer, spec: TokenizerSpec, max_length: int, limits: RunnerLimits = UNLIMITED
@@ -105,10 +111,8 @@ class TextEngine(TaskEngine[Any]):
         self._max_windows = limits.max_windows
         self._cache = TokenCache(limits.cache_tokens)
         self._long = ChunkReader(tokenizer)
-        #: Queries beside whose text more stands than is tokenized at a time; the first one is next.
-        self._unread: OrderedDict[Hashable, UnreadBesides] = OrderedDict()
-        #: What stands beside texts that are not tokenized themselves yet.
-        self._besides: dict[Hashable, list[Tokens]] = {}
+        #: Items of more than is tokenized at a time, but for one long text; the first one is next.
+        self._unread: OrderedDict[Hashable, UnreadItem] = OrderedDict()
 
     @classmethod
     def open(cls, artifact: Artifact, limits: RunnerLimits, calibration: Calibration | None) -> Self:  # noqa: ARG003
@@ -135,10 +139,11 @@ class TextEngine(TaskEngine[Any]):
         for key, query in queries:
             if (refusal := self.refusal(query)) is not None:
                 ready.append((key, failure(query, refusal)))
-            elif (chars := sum(map(len, self.besides(query)))) > CHUNK_CHARS and key not in self._besides:
-                pieces = [(at, each) for at, beside in enumerate(self.besides(query)) for each in self._cut(beside)]
-                tokens = [list[Tokens]() for _ in range(pieces[-1][0] + 1)]
-                self._unread[key] = UnreadBesides(query, deque(pieces), tokens, chars + len(query.text))
+            elif (chars := self._chars(query)) > CHUNK_CHARS:
+                besides = self.besides(query)
+                steps = self._steps(query.owner, [*besides, *self.texts(query)])
+                left = (chars + len(query.text)) // CHARS_PER_TOKEN
+                self._unread[key] = UnreadItem(query, len(besides), steps, left)
             elif len(query.text) > short_chars and self._cache.find(query.passage) is None:
                 self._long.add(key, query)
             else:
@@ -146,36 +151,77 @@ class TextEngine(TaskEngine[Any]):
         return ready + self._tokenize(at_once) if at_once else ready
 
     def read_on(self) -> list[Ready[Any]]:
-        """Tokenize one chunk of one long text, or of what stands beside one; return the queries that this completes."""
-        # Queries beside whose text much stands take turns with long texts.
-        self._reads_besides = bool(self._unread) and not (self._reads_besides and self._long.documents)
-        if self._reads_besides:
-            return self._read_besides()
+        """Tokenize one chunk of one long text, or of an item of many; return the queries that this completes."""
+        # They take turns with single long texts.
+        self._reads_unread = bool(self._unread) and not (self._reads_unread and self._long.documents)
+        if self._reads_unread:
+            return self._read_unread()
         self.read_for = self._long.next_keys if self._long.documents else ()
         if not self.read_for or (read := self._long.read_on()) is None:
             return []
         passage, its_tokens, queries = read
         return self._tokenize(queries, {passage: its_tokens})
 
-    def _cut(self, beside: str) -> Iterable[str]:
-        """Cut what stands beside a text into chunks, if that leaves its tokens as they are."""
-        return [beside] if self._long.short_chars is None else cut_text(beside, CHUNK_CHARS)
+    def _chars(self, query: Query) -> int:
+        """Return the characters of all of a query but a single text."""
+        return sum(map(len, self.besides(query)))
 
-    def _read_besides(self) -> list[Ready[Any]]:
-        """Tokenize a few more of the things beside one text; go on with the text after the last of them."""
+    def _read_unread(self) -> list[Ready[Any]]:
+        """Tokenize a few more of the texts of one item; return the item if these were the last."""
         key, reading = self._unread.popitem(last=False)
-        self.read_for, some, chars = (key,), [], 0
-        while reading.pieces and chars < CHUNK_CHARS:
-            some.append(reading.pieces.popleft())
-            chars += len(some[-1][1])
-        reading.chars_left -= chars
-        for (at, _), found in zip(some, tokenize(self._tokenizer, [text for _, text in some]), strict=True):
-            reading.tokens[at].append(found.ids)
-        if reading.pieces:
-            self._unread[key] = reading
-            return []
-        self._besides[key] = [np.concatenate(each) for each in reading.tokens]
-        return self.tokenize([(key, reading.query)])
+        self.read_for = (key,)
+        try:
+            if (found := next(reading.steps, None)) is None:
+                return [(key, self._all_of(reading))]
+            reading.read += found
+            reading.tokens_left -= sum(map(len, found))
+            self._take_up(reading)
+        except InvalidInput as error:
+            return [(key, failure(reading.query, error))]
+        self._unread[key] = reading
+        return []
+
+    def _take_up(self, reading: UnreadItem) -> None:
+        """Use what was read of an item so far; raise InvalidInput if that shows that it cannot be answered."""
+
+    def _all_of(self, reading: UnreadItem) -> Any:
+        """Return an item that was read whole; raise InvalidInput."""
+        besides = [each.ids for each in reading.read[: reading.besides]]
+        return self.cut(reading.query, besides, reading.read[reading.besides :])
+
+    def _steps(self, owner: str, texts: Sequence[str]) -> Iterator[list[TextTokens]]:
+        """Return the tokens of texts, in order, by steps of one chunk of text."""
+        some: list[str] = []
+        chars = 0
+        for text in texts:
+            if len(text) > (self._long.short_chars or len(text)) and self._cache.find((owner, text)) is None:
+                yield self._tokens(owner, some)
+                some, chars, document = [], 0, Document(deque(cut_text(text, CHUNK_CHARS)))
+                while document.chunks:
+                    document.read_on(self._tokenizer)
+                    yield []
+                self.work.texts_read += 1
+                self._cache.keep((owner, text), tokens := document.tokens_read())
+                yield [tokens]
+                continue
+            some.append(text)
+            chars += len(text)
+            if chars > CHUNK_CHARS:
+                yield self._tokens(owner, some)
+                some, chars = [], 0
+        yield self._tokens(owner, some)
+
+    def _tokens(self, owner: str, texts: Sequence[str]) -> list[TextTokens]:
+        """Return the tokens of texts, and cache them."""
+        kept = {text: tokens for text in texts if (tokens := self._cache.find((owner, text))) is not None}
+        missing = [text for text in dict.fromkeys(texts) if text not in kept]
+        fresh = dict(zip(missing, tokenize(self._tokenizer, missing), strict=True))
+        for text, tokens in fresh.items():
+            self._cache.keep((owner, text), tokens)
+        self.work.texts_hit += len(kept)
+        self.work.texts_read += len(fresh)
+        known = kept | fresh
+        return [known[text] for text in texts]
 
     def tokenize_all(self, queries: Sequence[Query]) -> list[Any]:
         """Tokenize queries, with their long texts, in order; those that cannot be answered are results."""
@@ -187,26 +233,24 @@ class TextEngine(TaskEngine[Any]):
     def unread_tokens(self, most_per_item: int) -> int:
         """Estimate the tokens still to be read in chunks, counting at most ``most_per_item`` for an item."""
         unread = self._long.tokens(most_per_item) if self._long.documents else 0
-        return unread + sum(min(each.chars_left // CHARS_PER_TOKEN, most_per_item) for each in self._unread.values())
+        return unread + sum(max(1, min(each.tokens_left, most_per_item)) for each in self._unread.values())
 
     def forget(self, keys: Collection[Hashable] | None = None) -> None:
         """Stop reading for these queries, or for all."""
         if keys is None:
             self._long.clear()
             self._unread.clear()
-            self._besides.clear()
             return
         if self._long.documents:
             self._long.drop(keys)
-        for key in keys if self._unread or self._besides else ():
+        for key in keys if self._unread else ():
             self._unread.pop(key, None)
-            self._besides.pop(key, None)
 
     def _tokenize(
         self, queries: Sequence[tuple[Hashable, Query]], known: Mapping[Passage, TextTokens] | None = None
     ) -> list[Ready[Any]]:
         """Tokenize and cut queries, in order; ``known`` are texts that are tokenized already."""
-        besides = [() if key in self._besides else self.besides(query) for key, query in queries]
+        besides = [self.besides(query) for _, query in queries]
         texts_of = [[(query.owner, text) for text in self.texts(query)] for _, query in queries]
         passages = dict.fromkeys(chain.from_iterable(texts_of))
         kept = {passage: found for passage in passages if (found := self._cache.find(passage)) is not None}
@@ -221,7 +265,7 @@ class TextEngine(TaskEngine[Any]):
         known_tokens, given = kept | fresh, iter(tokens)
         ready: list[Ready[Any]] = []
         for (key, query), its_besides, its_texts in zip(queries, besides, texts_of, strict=True):
-            beside = self._besides.pop(key, None) or [next(given).ids for _ in its_besides]
+            beside = [next(given).ids for _ in its_besides]
             texts = [known_tokens[passage] for passage in its_texts]
             try:
                 ready.append((key, self.cut(query, beside, texts)))

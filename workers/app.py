@@ -4,9 +4,11 @@ All tasks are registered here, in one place, and call plain functions. The queue
 role and its loops (``workers.loops.roles``). A process that serves a core has ``CORELANE_CORE`` set.
 """
 
+import multiprocessing
 import os
 import threading
 from contextlib import closing
+from multiprocessing.process import AuthenticationString  # type: ignore[attr-defined]
 from typing import Any
 
 from celery import Celery, signals
@@ -78,6 +80,10 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
     def start_core(**_: object) -> None:
         from workers.core.process import CoreProcess
 
+        # Celery's children are daemons, which may not start processes, and their key is billiard 4.3's, which cannot be
+        # handed to one. A handler may start some: see ``bootsteps.follow_ends``.
+        config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+        config |= {"daemon": False, "authkey": AuthenticationString(config["authkey"])}
         observers = [plugin.observers for plugin in installed()]
         process = held["core"] = CoreProcess(settings, core, bell_envelope(celery), record, observers=observers)
         process.start(should_stop)
@@ -85,7 +91,10 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
     def stop_core(**_: object) -> None:
         if "core" in held:
             held["core"].close()
+        for each in multiprocessing.active_children():
+            each.kill()
 
+    celery.note_end = record.note_end
     signals.worker_process_init.connect(start_core, weak=False)
     signals.worker_process_shutdown.connect(stop_core, weak=False)
 

@@ -65,10 +65,15 @@ class Upkeep:
             reach("keeper.leases_returned", self._settings.armed_faults)
         return returned
 
-    def return_own(self, core: str) -> int:
-        """Return all leases of a core whose process is known to be gone. The next process of the core calls this."""
+    def return_own(self, core: str, cause: str = "") -> int:
+        """Return all leases of a core whose process is known to be gone, for this cause.
+
+        The next process of the core calls this.
+        """
         leases = [lease.decode() for lease in self._link("ZRANGE", keys.LEASES, 0, -1)]
-        return sum(self._return(lease, only_lapsed=False) for lease in leases if lease.rpartition("#")[0] == core)
+        return sum(
+            self._return(lease, cause, only_lapsed=False) for lease in leases if lease.rpartition("#")[0] == core
+        )
 
     def tend(self) -> list[str]:
         """End jobs whose time is over; return the names of cores that must be rung."""
@@ -114,7 +119,7 @@ class Upkeep:
                 break
         return ends
 
-    def _return(self, lease: str, *, only_lapsed: bool) -> int:
+    def _return(self, lease: str, cause: str = "", *, only_lapsed: bool) -> int:
         held = self._link("HGETALL", keys.claim(lease))
         stretches = []
         for member, text in pairs(held):
@@ -125,7 +130,7 @@ class Upkeep:
                 log.error("ref_unreadable", lease=lease, ref=text[:200].decode(errors="replace"))
                 self._link("HDEL", keys.claim(lease), member)
                 continue
-            stretches.append(self._stretch(ref))
+            stretches.append(self._stretch(ref, cause))
         returned = self._link.run(
             "return_claim",
             lease=lease,
@@ -136,7 +141,7 @@ class Upkeep:
         )
         return int(returned)
 
-    def _stretch(self, ref: Ref) -> dict[str, Any]:
+    def _stretch(self, ref: Ref, cause: str) -> dict[str, Any]:
         """Decide about one lost slice. Its items come back singly with one attempt more, or fail after the last one."""
         (version, options), payload = self._link.many(
             [
@@ -149,15 +154,16 @@ class Upkeep:
             "ref": ref.encode(),
             "version": version.decode() if version else "",
             "refs": [] if lost else [single.encode() for single in return_refs(ref)],
-            "lost": lost_results(ref, options, payload) if lost else [],
+            "lost": lost_results(ref, options, payload, cause) if lost else [],
         }
 
 
-def lost_results(ref: Ref, options: bytes | None, payload: bytes | None) -> list[tuple[str, str]]:
+def lost_results(ref: Ref, options: bytes | None, payload: bytes | None, cause: str) -> list[tuple[str, str]]:
     """Build the results of a slice whose attempts are used up, as pairs of an index and its stored result."""
     ids = dict(enumerate(slice_ids(payload), ref.first - ref.offset))
     task = parse_options(options or b"{}").task
-    error = WorkerLost(f"the worker died or was lost in each of {ref.attempt} attempts at this item")
+    last = f": {cause}" if cause else ", as if its machine, its network or Redis failed"
+    error = WorkerLost(f"the worker was lost in each of {ref.attempt} attempts at this item, the last time{last}")
     return [
         (str(index), orjson.dumps([failed_result(task, index, ids.get(index), error.code, error.detail)]).decode())
         for index in range(ref.first, ref.first + ref.count)

@@ -163,11 +163,49 @@ def test_first_line_that_names_a_model_is_a_head(shop: Fleet) -> None:
 
 def test_item_that_hangs_or_kills_its_process_is_given_up_alone(shop: Fleet) -> None:
     serve(shop, "Hanging", "hanging")
-    texts = ["kind", "hang", "rude", "crash", "kind"]
+    causes = {
+        "hang": "ran longer than its `timeout_s` allows: 1.0 s",
+        "crash": "killed by SIGKILL",
+        "segment": "killed by SIGSEGV",
+        "exit": "exited with status 3",
+    }
+    texts = ["kind", *causes, "memory", "rude"]
     job = ask(shop, "hanging", [{"text": text} for text in texts])
-    job = finished(shop, job["id"])
-    codes = [None if result["error"] is None else result["error"]["code"] for result in job["results"]]
-    assert codes == [None, "worker_lost", None, "worker_lost", None]
+    results = dict(zip(texts, finished(shop, job["id"])["results"], strict=True))
+    for text, cause in causes.items():
+        error = results[text]["error"]
+        assert (error["code"], cause in error["detail"]) == ("worker_lost", True), error
+    assert "MemoryError at models.py" in results["memory"]["error"]["detail"]
+    assert {results[text]["status"] for text in ("kind", "rude")} == {"succeeded"}
+    shop.wait_whole()
+
+
+def test_outputs_that_cannot_be_stored_fail_alone_among_the_items_of_several_jobs(shop: Fleet) -> None:
+    version = serve(shop, "Hostile", "hostile")
+    odd = ["huge", "surrogate", "nan", "object", "deep", "large", "many", "leave", "interrupt", "validator", "error"]
+    headers = {"Prefer": "wait=0"}
+    jobs = [
+        shop.api.post("/v1/jobs", json={"model": version, "items": [{"text": each} for each in texts]}, headers=headers)
+        for texts in (["kind", *odd, "kind"], ["kind"] * 40, ["nan"], ["kind"])
+    ]
+    mixed, *others = [finished(shop, job.raise_for_status().json()["id"]) for job in jobs]
+    failed = {text: each["error"] for text, each in zip(["kind", *odd, "kind"], mixed["results"], strict=True)}
+    assert {text for text, error in failed.items() if error} == {*odd} - {"many"}
+    assert {error["code"] for error in failed.values() if error} == {"run_failed", "output_too_large"}
+    assert [job["counts"]["succeeded"] for job in others] == [40, 0, 1]
+    assert "password" not in str([mixed, others])
+    assert shop.log.read_text().count("password")
+
+
+def test_handler_may_have_processes_which_end_with_its_own(shop: Fleet) -> None:
+    version = serve(shop, "Parallel", "parallel")
+    item = ask(shop, version, [{"text": "a"}])["results"][0]
+    assert item["error"] is None, item
+    pids = [int(pid) for pid in item["output"]["label"].split()]
+    assert len(pids) >= 4
+    for core in shop.states().values():
+        os.kill(core["pid"], signal.SIGKILL)
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids), 30, why=lambda: str(pids))
     shop.wait_whole()
 
 

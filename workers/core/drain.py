@@ -122,7 +122,7 @@ class DrainLoop:
             else:
                 self._core.retire()
                 self._exchange(None, linger=True)
-                self._core.return_claims()
+                self._core.return_claims(error.detail)
         except Unavailable as unavailable:
             log.warning("claims_left_to_the_keeper", detail=unavailable.detail)
         except Exception:

@@ -7,6 +7,7 @@ the history.
 """
 
 import mmap
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -40,6 +41,8 @@ class FaultHistory:
     environment: Mapping[str, str] = field(default_factory=dict)
     #: Whether a process runs: it has begun, and has not noted its end.
     runs: bool = False
+    #: How the last process ended, if it was killed.
+    killed: str = ""
 
     @property
     def pause_s(self) -> float:
@@ -82,7 +85,16 @@ def after_begin(history: FaultHistory) -> FaultHistory:
 
 def after_end(history: FaultHistory) -> FaultHistory:
     """Note that a process ended regularly."""
-    return replace(history, runs=False)
+    return replace(history, runs=False, killed="")
+
+
+def ending(status: int) -> str:
+    """Return what the status of a process that ended says; it is negative for a signal."""
+    if status >= 0:
+        watch = ", as if a handler let nothing else run for longer than its `timeout_s`" if status == 1 else ""
+        return f"the process exited with status {status}{watch}"
+    name = signal.Signals(-status).name
+    return f"the process was killed by {name}" + (", as the kernel does if memory runs out" if status == -9 else "")
 
 
 class FaultRecord:
@@ -96,6 +108,11 @@ class FaultRecord:
         """Return the history as last saved."""
         raw = orjson.loads(self._shared[:].rstrip(b"\0"))
         return FaultHistory(**{**raw, "recent": tuple(raw["recent"])})
+
+    def note_end(self, status: int) -> None:
+        """Note the status with which a process ended that could not note its end itself. The worker calls this."""
+        if (history := self.load()).runs:
+            self.save(replace(history, killed=ending(status)))
 
     def save(self, history: FaultHistory) -> None:
         """Save a history for the next process."""

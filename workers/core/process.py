@@ -146,6 +146,8 @@ class CoreProcess:
     def start(self, should_stop: Callable[[], bool]) -> None:
         """Start heartbeats, then load the wanted models. After errors of the core, wait first."""
         self._note(after_begin(self._history))
+        if self._history.killed:
+            log.warning("process_was_killed", core=str(self.core), reason=self._history.killed)
         if self._history.out:
             self._stand("out_of_service", self._history.reason)
         self._write_liveness()
@@ -181,7 +183,7 @@ class CoreProcess:
         """Take back what a predecessor held, ring, and begin to load. Repeat until Redis replies, or it must stop."""
         while not self._closing.is_set() and not should_stop():
             try:
-                self.return_claims()
+                self.return_claims(self._history.killed)
                 if not self._history.out:
                     self.dispatch.wake(self.bell)
                     self.models.start()
@@ -252,9 +254,12 @@ class CoreProcess:
         self.retired = True
         self.dispatch.leave(self.versions, self.bell)
 
-    def return_claims(self) -> None:
-        """Return all that this core has claimed but not answered to the lanes, counting one more attempt."""
-        Upkeep(self.settings, self.bell).return_own(str(self.core))
+    def return_claims(self, cause: str) -> None:
+        """Return all that this core has claimed but not answered to the lanes, counting one more attempt.
+
+        Items without attempts left fail, and their errors say the ``cause``, if it is known.
+        """
+        Upkeep(self.settings, self.bell).return_own(str(self.core), cause)
 
     def close(self, *, comes_back: bool = False) -> None:
         """Leave the fleet and return everything. With ``comes_back`` another process takes over."""

@@ -90,7 +90,7 @@ class HandlerModel:
         run, limit_s = batch.run, self.handler.timeout_s
         began = time.monotonic()
         left_s = None if limit_s is None else max(0.0, limit_s - run.seconds)
-        found, run.is_over = self.thread.call(lambda: self._step(batch), left_s)
+        found, run.is_over = self.thread.call(lambda: self._step(batch), left_s, f": {limit_s} s")
         run.seconds += time.monotonic() - began
         outputs = BatchOutputs()
         outputs.by_item = {id(item): each for item, each in zip(batch.items, found, strict=False)}

@@ -29,8 +29,11 @@ class HandlerThread:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
-    def call(self, function: Callable[[], Found], limit_s: float | None = None) -> Found:
-        """Call a function on the thread and return its result, or raise its error; raise RuntimeLost if it hangs."""
+    def call(self, function: Callable[[], Found], limit_s: float | None = None, setting: str = "") -> Found:
+        """Call a function on the thread and return its result, or raise its error; raise RuntimeLost if it hangs.
+
+        The error quotes the ``setting`` that gave the limit.
+        """
         future: Future[Found] = Future()
 
         def make() -> None:
@@ -46,7 +49,7 @@ class HandlerThread:
         self._calls.put(make)
         try:
             if wait([future], limit_s).not_done:
-                raise RuntimeLost(f"{self._thread.name} ran longer than its `timeout_s` allows")
+                raise RuntimeLost(f"{self._thread.name} ran longer than its `timeout_s` allows{setting}")
         finally:
             faulthandler.cancel_dump_traceback_later()
         return future.result()

@@ -1,9 +1,13 @@
 """Handlers that do right, and handlers that do wrong."""
 
+import multiprocessing
 import os
+import resource
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
@@ -151,7 +155,38 @@ class Hanging(Sentiment):
             time.sleep(3600)
         if text == "crash":
             os.kill(os.getpid(), signal.SIGKILL)
+        if text == "segment":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if text == "exit":
+            os._exit(3)
+        if text == "memory":
+            resource.setrlimit(resource.RLIMIT_AS, (2**34, resource.RLIM_INFINITY))
+            bytearray(2**36)
         return super().judge(text)
+
+
+def work(text: str) -> tuple[str, int]:
+    time.sleep(0.1)
+    return text.upper(), os.getpid()
+
+
+class Parallel(Handler):
+    """Has processes of its own, of each kind."""
+
+    Input = Text
+    Output = Label
+
+    def setup(self, core: Any) -> None:
+        self.pool = multiprocessing.Pool(2)
+        self.spawned = multiprocessing.get_context("spawn").Pool(1)
+        self.others = subprocess.Popen(["sleep", "3600"])
+
+    def predict(self, items: list[Text]) -> list[Any]:
+        with ProcessPoolExecutor(2) as executor:
+            pids = {pid for _, pid in executor.map(work, ["a", "b"])} | {self.others.pid}
+        pids |= {pid for _, pid in self.pool.map(work, ["a", "b"]) + self.spawned.map(work, ["c"])}
+        [text] = self.spawned.map(str.upper, [" ".join(map(str, pids))])
+        return [Label(label=text) for _ in items]
 
 
 def nested(depth: int) -> list[Any]:

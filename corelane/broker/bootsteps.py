@@ -64,8 +64,8 @@ class ReapChildren(bootsteps.StartStopStep):
 
 def follow_ends(pool: Any, note_end: Callable[[int], object]) -> None:
     """Note the status of each child of a pool that ends, before the next one starts, and end what it leaves behind."""
-    if "process_flush_queues" in vars(pool):
-        # After a reconnect.
+    if not hasattr(pool, "process_flush_queues") or "process_flush_queues" in vars(pool):
+        # A pool without processes, or after a reconnect.
         return
     ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     flush, others = pool.process_flush_queues, children()

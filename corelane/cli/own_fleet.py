@@ -8,7 +8,7 @@ import asyncio
 import secrets
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING
 
 from corelane.cli.ports import PortClaim, hold_port
 from corelane.cli.redis_server import choose_server, comment_on, find_servers, note_writer, server_argv
-from corelane.cli.redis_users import PASSWORD_BYTES, PASSWORD_FILE, SERVICE, keep_password, with_user, write_users
+from corelane.cli.redis_users import (
+    PASSWORD_BYTES,
+    PASSWORD_FILE,
+    SERVICE,
+    WORKER,
+    keep_password,
+    with_user,
+    write_users,
+)
 from corelane.cli.roles import (
     deliveries_argv,
     flower_argv,
@@ -118,13 +126,15 @@ class OwnFleet:
 
     async def start_redis(self) -> None:
         """Start a Redis; once it replies, make the settings point to it."""
+        from corelane.store.link.blocking import Link
+
         settings, supervisor, claim = self.settings, self.supervisor, self.redis_port
         folder, password_file = settings.data_dir / "redis", settings.data_dir / PASSWORD_FILE
         folder.mkdir(mode=0o700, exist_ok=True)
         folder.chmod(0o700)  # Redis lets everyone read its files, and they hold every text
         binary = await asyncio.to_thread(choose_server, folder, find_servers())
-        password = secrets.token_urlsafe(PASSWORD_BYTES)
-        users = write_users(folder, keep_password(password_file), password)
+        password, of_workers = (secrets.token_urlsafe(PASSWORD_BYTES) for _ in range(2))
+        users = write_users(folder, keep_password(password_file), password, of_workers)
 
         def address() -> str:
             return f"redis://127.0.0.1:{claim.port}/0"
@@ -155,6 +165,10 @@ class OwnFleet:
         if not supervisor.is_over:
             note_writer(folder, binary.server)
             supervisor.say(f"{binary.server} keeps its data in {folder}")
+            # Workers may call the library's functions, but not load them. This call loads them.
+            with closing(Link(url())) as link:
+                await asyncio.to_thread(link.run, "overdue")
+        supervisor.workers_redis_url = with_user(address(), WORKER, of_workers)
         self._change(redis_url=url())
 
     async def find_redis(self) -> None:
@@ -308,6 +322,8 @@ async def start_worker(settings: Settings, supervisor: Supervisor, slot: CoreSlo
 
     # Not through `corelane worker`, which would first import the commands: 0.6 s.
     env = worker_env(settings, slot)
+    if supervisor.workers_redis_url is not None:
+        env["CORELANE_REDIS_URL"] = supervisor.workers_redis_url
     part = FleetPart(worker_part(slot), worker_argv(core), env, grace_s=30, is_up=is_up, cpus=slot.cpus)
     await supervisor.start(part)
 

@@ -3,8 +3,9 @@
 No other user of the machine can read or change the queue of a Redis that `serve` starts.
 
 The operator is Redis' user ``default``, with every right and a password that is kept in the data folder, where only
-this user of the machine can read it. The service is user ``corelane``, with the rights that it needs. It gets a new
-password at every start, which its parts find in their environment. The ACL file has only digests. Other users are kept.
+this user of the machine can read it. The service is user ``corelane``, with the rights that it needs. Its workers run
+handlers: they are user ``corelane-worker``, which may make no API keys. Both get a new password at every start, which
+their parts find in the environment. The ACL file has only digests. Other users are kept.
 """
 
 import secrets
@@ -21,7 +22,7 @@ from corelane.errors import InvalidInput, SetupError
 from corelane.settings.rules import without_password
 from corelane.store.acl import EVERYTHING, USER_NAME, Role, rights_of, user_line
 
-OPERATOR, SERVICE = "default", "corelane"
+OPERATOR, SERVICE, WORKER = "default", "corelane", "corelane-worker"
 
 #: The file of the password, in the data folder; and the ACL file, in Redis' folder below the data folder.
 PASSWORD_FILE, ACL_FILE = "redis-password", "users.acl"
@@ -48,12 +49,17 @@ def read_password(path: Path) -> str:
     return password
 
 
-def write_users(folder: Path, operator: str, service: str) -> Path:
-    """Write the ACL file into Redis' folder, with the passwords of operator and service; return its path."""
+def write_users(folder: Path, operator: str, service: str, worker: str) -> Path:
+    """Write the ACL file into Redis' folder, with the passwords of operator, service and workers; return its path."""
     path = folder / ACL_FILE
-    lines = [user_line(OPERATOR, operator, EVERYTHING), user_line(SERVICE, service, rights_of(Role.SERVICE))]
+    lines = [
+        user_line(OPERATOR, operator, EVERYTHING),
+        user_line(SERVICE, service, rights_of(Role.SERVICE)),
+        user_line(WORKER, worker, rights_of(Role.WORKER)),
+    ]
+    names = [line.split()[1] for line in lines]
     before = path.read_text().splitlines() if path.exists() else []
-    lines += [line for line in before if line.strip() and line.split()[1:2] not in ([OPERATOR], [SERVICE])]
+    lines += [line for line in before if line.strip() and line.split()[1] not in names]
     beside = folder / f"{ACL_FILE}.new"
     beside.unlink(missing_ok=True)
     with create_private(beside) as file:

@@ -146,6 +146,7 @@ class Supervisor:
 
     def __init__(self, output: "ServeOutput", parts_file: Path | None = None) -> None:
         self.output = output
+        self.workers_redis_url: str | None = None
         self._parts_file = parts_file
         self._about: dict[str, object] = {"is_ready": False}
         self._parts: list[FleetPart] = []

@@ -199,9 +199,9 @@ def test_name_that_would_break_the_file_is_refused(name: str, tmp_path: Path) ->
 
 def test_operators_lines_stay_in_the_file_of_serve(tmp_path: Path) -> None:
     (tmp_path / "users.acl").write_text("user default off\nuser me on >x +ping\nuser corelane on\n")
-    path = write_users(tmp_path, "operator", "service")
+    path = write_users(tmp_path, "operator", "service", "worker")
     lines = path.read_text().splitlines()
-    assert [line.split()[1] for line in lines] == ["default", "corelane", "me"]
+    assert [line.split()[1] for line in lines] == ["default", "corelane", "corelane-worker", "me"]
     assert "operator" not in path.read_text()
     assert path.stat().st_mode & 0o777 == 0o600
 

@@ -185,7 +185,7 @@ async def _foreseen(request: Request, error: Exception) -> JSONResponse:
     count_problem(request, known.code)
     if not (isinstance(known, errors.NotReady) and request.url.path in PROBES):
         log.log(30 if status >= 500 else 20, "problem", code=known.code, status=status)
-    retry_after_s = known.retry_after_s if isinstance(known, errors.Overloaded) else RETRY_AFTER_S
+    retry_after_s = getattr(known, "retry_after_s", RETRY_AFTER_S)
     more: dict[str, Any] = (
         {"earliest_feasible_s": known.earliest_feasible_s} if isinstance(known, errors.DeadlineInfeasible) else {}
     )

@@ -12,13 +12,14 @@ from api.deps import StateDep
 from api.errors import documented
 from api.middleware.fast_path import FastRequest
 from api.state import AppState
+from corelane.domain.health_issues import DISK_FULL
 from corelane.errors import NotReady, Unavailable
 from corelane.metrics.definitions import STORE_UP
 from corelane.metrics.exposition import MetricSample, render
 from corelane.store.gauges import read_all
 from corelane.store.health_issues import read_part_issues
 from corelane.store.overdue import CARRIERS, only_overdue, read_waits
-from corelane.store.redis_info import read_replication
+from corelane.store.redis_info import read_redis, read_replication
 
 router = APIRouter(tags=["health"])
 
@@ -30,7 +31,7 @@ class Detail(BaseModel):
     waits_s: float = 0.0
     parts: list[str] = Field(
         default_factory=list,
-        description="Parts of a `serve` that do not stay up; of Redis, replicas that are missing.",
+        description="Parts of a `serve` that do not stay up; of Redis, missing replicas or full memory.",
     )
 
 
@@ -61,7 +62,9 @@ async def live_fast(asked: FastRequest) -> Response | None:
 @router.get("/readyz", responses=documented(503))
 async def ready(state: StateDep) -> Health:
     """Say whether an item sent now would be answered: 503 with the reason if not."""
-    cores = await state.fleet.default_cores()
+    cores, store = await state.fleet.default_cores(), await read_redis(state.link)
+    if not store.can_write:
+        raise NotReady(f"Redis {DISK_FULL}")
     if cores == 0 and not (await may_sleep(state) or await is_paused(state)):
         codes = sorted({code for core in await state.fleet.cores() for code in reason_codes(core.get("reasons", "[]"))})
         found = f" ({', '.join(codes)})" if codes else ""
@@ -73,10 +76,11 @@ async def ready(state: StateDep) -> Health:
         for name in CARRIERS
     }
     down = [issue.part for issue in await read_part_issues(state.link)]
+    lacking = ["memory is full: new jobs are refused"] if store.is_full else []
     if wanted := state.settings.replicas_ack:
         seen = await read_replication(state.link)
-        lacking = [f"{seen.replicas} of {wanted} replicas"] if seen is not None and seen.replicas < wanted else []
-        details["redis"] = Detail(state="red" if lacking else "green", parts=lacking)
+        lacking += [f"{seen.replicas} of {wanted} replicas"] if seen is not None and seen.replicas < wanted else []
+    details["redis"] = Detail(state="red" if lacking else "green", parts=lacking)
     details["parts"] = Detail(state="red" if down else "green", parts=down)
     return Health(cores=cores, details=details)
 

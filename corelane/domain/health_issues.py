@@ -6,10 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from corelane.metrics.conditions import ITEMS_FAIL, LEAST_ITEMS_FAIL, LOOP_STANDS, REDIS_MEMORY
-
-#: Redis counts as full from this part of its limit on, as a job needs some memory at once.
-FULL = 0.99
+from corelane.metrics.conditions import ITEMS_FAIL, LEAST_ITEMS_FAIL, LOOP_STANDS, MEMORY_SHARE, REDIS_MEMORY
 
 #: States in which a core does not serve and will not recover by itself, with their meaning.
 CORE_ISSUES = {
@@ -108,12 +105,14 @@ DISK_FULL = (
 )
 
 
-def redis_issues(used_bytes: int, limit_bytes: int, *, can_write: bool) -> list[HealthIssue]:
+def redis_issues(used_bytes: int, limit_bytes: int, reserved_bytes: int, *, can_write: bool) -> list[HealthIssue]:
     """Judge the disk and the memory of Redis; a memory without a limit (0) is never full."""
     found = [] if can_write else [HealthIssue("redis", DISK_FULL)]
-    if limit_bytes and REDIS_MEMORY.holds(used_bytes / limit_bytes):
-        share = used_bytes / limit_bytes
-        becomes = "new jobs are refused" if share >= FULL else "when it is full, jobs are refused"
-        said = f"uses {share:.0%} of its memory; {becomes}: delete final jobs, or raise its maxmemory"
+    if limit_bytes and REDIS_MEMORY.holds(share := (used_bytes + reserved_bytes) / limit_bytes):
+        said = f"uses {used_bytes / limit_bytes:.0%} of its memory"
+        if reserved_bytes > 0.01 * limit_bytes:
+            said += f", and results of accepted items will take {reserved_bytes / limit_bytes:.0%}"
+        when = "new jobs are refused" if share > MEMORY_SHARE else f"from {MEMORY_SHARE:.0%} on new jobs are refused"
+        said += f"; {when}, accepted ones are finished: delete final jobs, or raise its maxmemory"
         found.append(HealthIssue("redis", said))
     return found

@@ -173,7 +173,9 @@ class NotReplicated(StoreUnavailable, code="not_replicated"):
 
 
 class StoreFull(Unavailable, code="store_full"):
-    """Redis refuses to write."""
+    """Redis refuses to write. Its memory is full until results expire or are deleted, which takes a while."""
+
+    retry_after_s = 30
 
 
 class StorageFailed(Unavailable, code="storage_failed"):

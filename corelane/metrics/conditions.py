@@ -21,6 +21,9 @@ class Condition:
 #: Share of its memory limit that Redis uses: a job needs some memory at once.
 REDIS_MEMORY = Condition("CorelaneRedisMemory", 0.8)
 
+#: From this share on, new jobs are refused: what was accepted is finished in the rest.
+MEMORY_SHARE = 0.9
+
 #: Share of items that fail, and the least number of them: a few faulty requests are not a burst of failures.
 ITEMS_FAIL, LEAST_ITEMS_FAIL = Condition("CorelaneItemsFail", 0.05), Condition("CorelaneItemsFail", 5)
 

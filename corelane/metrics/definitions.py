@@ -95,6 +95,7 @@ def _define(metric: Metric) -> Metric:
 
 # Jobs and items, from submission to end.
 JOBS_SUBMITTED = _counter("jobs_submitted", COUNTED, "Jobs accepted", "version")
+RESULT_BYTES = _counter("result_bytes", COUNTED, "Bytes of the results that were stored", "version")
 ITEMS_SUBMITTED = _counter("items_submitted", COUNTED, "Items of accepted jobs", "version")
 ITEMS = _counter(
     "items",
@@ -252,6 +253,7 @@ CORE_WORK = {name: _counter(f"core_{name}", READ, text, "core") for name, text i
 STORE_UP = _gauge("store_up", "1 if Redis answered this scrape; 0 shows nothing else of the service")
 REDIS_WRITES = _gauge("redis_writes", "1 while Redis can write to its disk; 0: it refuses all work")
 REDIS_MEMORY = _gauge("redis_memory_bytes", "Memory that Redis uses")
+REDIS_RESERVED = _gauge("redis_reserved_bytes", "Memory that results of accepted items will take")
 REDIS_MEMORY_LIMIT = _gauge("redis_memory_limit_bytes", "Memory that Redis may use; 0: as much as there is")
 REDIS_REPLICAS = _gauge("redis_replicas", "Replicas of Redis that are in step")
 REDIS_LAG = _gauge("redis_replica_lag_bytes", "What the replica of Redis that is furthest behind has not got yet")

@@ -13,7 +13,7 @@ from corelane.domain.ids import CELL, new_id
 from corelane.store import keys
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import Command
-from corelane.store.link.link import CommonLink, flatten, pairs
+from corelane.store.link.link import CommonLink, call, flatten, pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,8 @@ class ApiKeyFinder:
     async def changed(self, used: Iterable[str], day: str) -> bytes | None:
         """Return the count of changes. In the same trip, note that these digests were used on ``day``."""
         notes = [("HSET", keys.api_key(digest), "used", day) for digest in used]
-        return (await self._link.many([("GET", keys.API_KEYS_CHANGED), *notes]))[0]  # type: ignore[no-any-return]
+        writes = [call("write", commands=notes)] if notes else []
+        return (await self._link.many([("GET", keys.API_KEYS_CHANGED), *writes]))[0]  # type: ignore[no-any-return]
 
     async def any_active(self) -> bool:
         """Return whether any key can be used."""

@@ -6,7 +6,7 @@ the lease lapses.
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import orjson
@@ -21,7 +21,7 @@ from corelane.store import keys
 from corelane.store.claimed_items import Items, read_items
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import Command
-from corelane.store.link.link import call
+from corelane.store.link.link import call, checked, store_errors, translated
 from corelane.store.parts import NO_PARTS, Offered, PartsDone, TakenPart
 from corelane.store.texts import RecentTexts
 from corelane.tasks.results import failed_result
@@ -145,10 +145,27 @@ class ExchangeRequest:
     #: a trip.
     wait: bool = False
 
+    def without_failed(self, reply: "Exchange") -> "ExchangeRequest":
+        """Return what was carried out: the commits that have a reply, and what was sent with them."""
+        sent_with: dict[str, str] = {}
+        for lease, outcomes in self.commits.items():
+            for outcome in outcomes:
+                sent_with.setdefault(outcome.ref.job, lease)
+        return replace(
+            self,
+            commits={lease: self.commits[lease] for lease in reply.refused},
+            spent={job: sums for job, sums in self.spent.items() if sent_with.get(job) in reply.refused},
+            lost=self.lost if next(iter(self.commits), None) in reply.refused else (),
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """The replies of one trip: the number of refused slices by lease, jobs that are final, and the new claim."""
+    """The replies of one trip: the number of refused slices by lease, jobs that are final, and the new claim.
+
+    Leases are ``lost`` if slices were refused and Redis holds no others of theirs. If a step failed, the first error is
+    kept here; the other steps count.
+    """
 
     refused: dict[str, int]
     closed: set[str]
@@ -158,6 +175,8 @@ class Exchange:
     #: A part of another core's item, if one was asked for and nothing was claimed; and the state of this core's offer.
     part: TakenPart | None = None
     offered: Offered | None = None
+    lost: Collection[str] = ()
+    error: Exception | None = None
 
 
 class TripStep(NamedTuple):
@@ -169,7 +188,7 @@ class TripStep(NamedTuple):
 
 
 #: Names of steps that occur at most once in a trip.
-CLAIM, SHARE = ("claim", ""), ("share", "")
+CLAIM, SHARE, REPORT = ("claim", ""), ("share", ""), ("report_parts", "")
 
 
 class Dispatch:
@@ -186,12 +205,21 @@ class Dispatch:
     def exchange(self, request: ExchangeRequest) -> Exchange:
         """In one trip: commit by lease, ask which jobs are final, and claim as much as there is room for."""
         steps = list(self._steps(request))
-        found = self._link.many([step.command for step in steps])
-        replies = {step.name: step.parse(reply) for step, reply in zip(steps, found, strict=True)}
-        refused = {lease: replies["commit", lease] for lease in request.commits}
-        closed = {job for job in request.jobs if replies["job", job] not in OPEN_STATUSES}
+        found = self._link.each([step.command for step in steps])
+        failed = {step.name: reply for step, reply in zip(steps, found, strict=True) if isinstance(reply, Exception)}
+        with store_errors():
+            checked([failed.get(SHARE), failed.get(REPORT)])
+        replies = {
+            step.name: step.parse(reply) for step, reply in zip(steps, found, strict=True) if step.name not in failed
+        }
+        commits = {lease: replies["commit", lease] for lease in request.commits if ("commit", lease) in replies}
+        refused = {lease: count for lease, (count, _) in commits.items()}
+        lost = {lease for lease, (count, holds_others) in commits.items() if count and not holds_others}
+        closed = {job for job in request.jobs if replies.get(("job", job), b"running") not in OPEN_STATUSES}
         claim, part, redis_us = replies.get(CLAIM, (None, None, None))
-        return Exchange(refused, closed, claim, redis_us, part, replies.get(SHARE))
+        error = next(iter(failed.values()), None)
+        error = error and (translated(error) or error)
+        return Exchange(refused, closed, claim, redis_us, part, replies.get(SHARE), lost, error)
 
     def _steps(self, request: ExchangeRequest) -> Iterator[TripStep]:
         """Yield the commands of a trip, in the order in which Redis runs them."""
@@ -203,7 +231,7 @@ class Dispatch:
         if request.wait:
             yield TripStep(("wait", ""), ("BLPOP", keys.wake(self._core), POP_S), bool)
         for lease, outcomes in request.commits.items():
-            yield TripStep(("commit", lease), self._commit(lease, outcomes, spent, sent_us, lost), int)
+            yield TripStep(("commit", lease), self._commit(lease, outcomes, spent, sent_us, lost), tuple)
             lost = []
         for job in request.jobs:
             yield TripStep(("job", job), ("HGET", keys.job(job), "status"), lambda reply: reply)
@@ -213,7 +241,7 @@ class Dispatch:
             found = [(lease, ref.encode()) for lease, ref in request.found]
             yield TripStep(("correct", ""), call("correct", core=self._core, found=found), int)
         if parts.found:
-            yield TripStep(("report_parts", ""), parts.report(self._core, spent, self._price, lost), int)
+            yield TripStep(REPORT, parts.report(self._core, spent, self._price, lost), int)
         if request.versions:
             yield TripStep(CLAIM, self._claim(request), _parse_taken)
         if parts.offer is not None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 import orjson
 
@@ -165,21 +164,20 @@ class Feeder:
 
     def _feed_lines(self, feed: Feed, lines: Sequence[ItemLine]) -> bool:
         settings = self._settings
-        payload: list[Any] = []
+        payloads: dict[int, bytes] = {}
         refs, failed = [], []
         for is_bad, first, count, tokens in self._cut(lines):
             at, cut = feed.fed + first, lines[first : first + count]
             if is_bad:
                 failed.append((at, bad_results(feed.task, at, cut), count))
                 continue
-            payload += [at, encode_slice(line.row for line in cut)]
+            payloads[at] = encode_slice(line.row for line in cut)
             refs.append(Ref(feed.job, feed.owner, feed.priority, at, at, count, tokens).encode())
-        if payload:
-            self._link("HSET", keys.payloads(feed.job), *payload)
-        reach("feed.payloads_written", settings.armed_faults)
         reply = self._link.run(
             "feed",
             *refs,
+            *payloads.values(),
+            firsts=list(payloads),
             job=feed.job,
             fed=feed.fed,
             fed_after=feed.fed + len(lines),
@@ -189,6 +187,7 @@ class Feeder:
             failed=failed or None,
             ttl=settings.results_ttl_s,
         )
+        reach("feed.fed", settings.armed_faults)
         return bool(reply == 1)
 
     def _cut(self, lines: Sequence[ItemLine]) -> Iterator[tuple[bool, int, int, int]]:
@@ -211,15 +210,14 @@ class Feeder:
     def _let_go(self, job: str) -> None:
         """Stop feeding a job.
 
-        This is called again when the job is final, deleted or forgotten. Then payloads that were written late expire,
-        and its file is deleted unless a retry may need items from it.
+        This is called again when the job is final, deleted or forgotten. Then its file is deleted unless a retry may
+        need items from it.
         """
         self._link("ZREM", keys.FEEDS, job)
         self._not_before.pop(job, None)
         feed = self._read(job)
         if feed is not None and feed.is_open:
             return
-        self._link("EXPIRE", keys.payloads(job), self._settings.results_ttl_s, "NX")
         if feed is None or feed.succeeded == feed.total:
             self._files.delete(job)
 

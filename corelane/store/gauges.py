@@ -26,7 +26,7 @@ from corelane.store.link.link import CommonLink, pairs, texts
 from corelane.store.metrics import GONE_MS, read_sums
 from corelane.store.overdue import CARRIERS, read_waits
 from corelane.store.pauses import read_pauses
-from corelane.store.redis_info import RedisState, Replication, read_info
+from corelane.store.redis_info import Replication, read_info, read_redis
 from corelane.store.scaling import read_stopped
 
 #: The names of priorities as callers see them, by rank.
@@ -229,16 +229,17 @@ async def _read_processes(link: CommonLink) -> list[MetricSample]:
 
 async def _read_redis(link: CommonLink) -> list[MetricSample]:
     """Read Redis' memory and the time of its functions; empty if an access list forbids it."""
-    info = await read_info(link, "memory", "persistence", "commandstats", "replication")
+    info = await read_info(link, "commandstats", "replication")
     if not info:
         return []
-    state, replication = RedisState.parse(info), Replication.parse(info)
+    state, replication = await read_redis(link), Replication.parse(info)
     calls = [info[name] for name in ("cmdstat_fcall", "cmdstat_fcall_ro") if name in info]
     usec = sum(int(stats.partition("usec=")[2].partition(",")[0]) for stats in calls)
     return [
         MetricSample(m.REDIS_REPLICAS, replication.replicas),
         MetricSample(m.REDIS_LAG, replication.lag_bytes),
         MetricSample(m.REDIS_MEMORY, state.used_bytes),
+        MetricSample(m.REDIS_RESERVED, state.reserved_bytes),
         MetricSample(m.REDIS_MEMORY_LIMIT, state.limit_bytes),
         MetricSample(m.REDIS_WRITES, float(state.can_write)),
         MetricSample(m.REDIS_SCRIPT_S, usec / 1e6),

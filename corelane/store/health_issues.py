@@ -23,7 +23,7 @@ from corelane.store.fleet import Fleet
 from corelane.store.link.link import CommonLink, pairs, texts
 from corelane.store.overdue import CARRIERS, only_overdue, read_waits
 from corelane.store.pauses import read_pauses
-from corelane.store.redis_info import read_redis
+from corelane.store.redis_info import RedisState, read_redis
 from corelane.store.scaling import read_stopped
 
 #: What a `serve` reports about its parts counts for this time, in milliseconds. It reports every three seconds.
@@ -82,7 +82,7 @@ async def read_issues(link: CommonLink, cores: Sequence[Mapping[str, Any]]) -> l
     If Redis takes no writes, heartbeats and the rounds of loops stop as well. So only that issue is returned.
     """
     state = await read_redis(link)
-    of_redis = redis_issues(state.used_bytes, state.limit_bytes, can_write=state.can_write)
+    of_redis = _redis_issues(state)
     if not state.can_write:
         return of_redis
     rounds, now_ms = texts(await link("HGETALL", keys.ROUNDS)), await link.now_ms()
@@ -110,8 +110,12 @@ async def find_issues(link: CommonLink) -> list[HealthIssue]:
     if cores := await read_cores(link):
         return await read_issues(link, cores)
     state = await read_redis(link)
-    of_redis = redis_issues(state.used_bytes, state.limit_bytes, can_write=state.can_write)
+    of_redis = _redis_issues(state)
     return [*of_redis, *await read_part_issues(link)]
+
+
+def _redis_issues(state: RedisState) -> list[HealthIssue]:
+    return redis_issues(state.used_bytes, state.limit_bytes, state.reserved_bytes, can_write=state.can_write)
 
 
 def _signs(core: Mapping[str, Any], now_ms: int) -> CoreSigns:

@@ -52,6 +52,7 @@ once = RedisKey("cl:once:%s:%s", "string")  # owner, digest of Idempotency-Key �
 name = RedisKey("cl:name:%s:%s", "string")  # owner, name → the job of that name, and its fingerprint; as the job
 retry = RedisKey("cl:retry:{%s}", "string")  # id of the job's retry; as the retry
 open_jobs = RedisKey("cl:open:%s", "set")  # P → jobs that are not final
+WINDOWED = RedisKey("cl:windowed", "hash")  # version → open items whose results are dropped as they are read
 JOB_COUNTS = RedisKey("cl:jobs", "hash")  # version → its jobs that are not final
 EXPIRING = RedisKey("cl:expiring", "zset")  # open job → time it expires
 FEEDS = RedisKey("cl:feeds", "zset")  # job sent as lines, not fed to its end → time it was submitted

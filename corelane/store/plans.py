@@ -92,7 +92,7 @@ class Plans:
     def _tell_failed(self, versions: Sequence[str], now_ms: int) -> None:
         for key in (keys.failed(version) for version in versions):
             until = now_ms + self._lease_ms
-            self._link.many([("ZADD", key, until, self._core), ("PEXPIREAT", key, until)])
+            self._link.run("write", commands=[("ZADD", key, until, self._core), ("PEXPIREAT", key, until)])
 
     def named(self, alias: str) -> str | None:
         """Return the version that the workers' settings mean by an alias, or None if none does yet."""
@@ -106,7 +106,8 @@ class Plans:
     def begin_load(self, version: str, since_ms: int) -> int:
         """Note that a load begins; return how many earlier loads of the version ended the process."""
         key = keys.loading(self._core)
-        begun, _ = self._link.many([("HINCRBY", key, f"{version}#{since_ms}", 1), ("EXPIRE", key, LOADING_TTL_S)])
+        begin = ("HINCRBY", key, f"{version}#{since_ms}", 1)
+        begun, _ = self._link.run("write", commands=[begin, ("EXPIRE", key, LOADING_TTL_S)])
         return int(begun) - 1
 
     def end_load(self, version: str, since_ms: int) -> None:

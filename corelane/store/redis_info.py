@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import redis.exceptions
 
+from corelane.metrics.conditions import MEMORY_SHARE
 from corelane.store.link.link import CommonLink
 
 
@@ -20,22 +21,37 @@ async def read_info(link: CommonLink, *sections: str) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class RedisState:
-    """The memory that Redis uses, its limit, and whether it takes writes; the default is a healthy Redis."""
+    """The memory of Redis, and whether it takes writes; the default is a healthy Redis.
+
+    ``reserved_bytes`` is what the results of accepted items will take. A limit of 0 means none.
+    """
 
     used_bytes: int = 0
     limit_bytes: int = 0
+    reserved_bytes: int = 0
     can_write: bool = True
 
-    @classmethod
-    def parse(cls, info: Mapping[str, str]) -> "RedisState":
-        """Read the sections `memory` and `persistence`."""
-        failed = "err" in (info.get("aof_last_write_status"), info.get("rdb_last_bgsave_status"))
-        return cls(int(info.get("used_memory", 0)), int(info.get("maxmemory", 0)), not failed)
+    @property
+    def memory_share(self) -> float:
+        """Return the share of the memory that is used or reserved."""
+        return (self.used_bytes + self.reserved_bytes) / self.limit_bytes if self.limit_bytes else 0.0
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether new jobs are refused."""
+        return self.memory_share > MEMORY_SHARE
 
 
 async def read_redis(link: CommonLink) -> RedisState:
     """Read the state of Redis; return the default state if an access list forbids INFO."""
-    return RedisState.parse(await read_info(link, "memory", "persistence"))
+    try:
+        memory = await link.run("memory")
+    except redis.exceptions.ResponseError:
+        return RedisState()
+    info = await read_info(link, "persistence")
+    # With an append-only file Redis takes writes although a snapshot failed.
+    status = "aof_last_write_status" if info.get("aof_enabled") == "1" else "rdb_last_bgsave_status"
+    return RedisState(*memory, can_write=info.get(status) != "err")
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,8 @@ class Upkeep:
     def forget(self) -> int:
         """Forget jobs that need not be kept any longer, and return how many. Every PRUNE_S, prune as well."""
         forgotten = int(self._link.run("forget", gone_ttl_s=self._settings.gone_ttl_s, most=FORGOTTEN_PER_SWEEP))
-        if self._of_plugins is not None and self._link("SET", keys.PRUNED, 1, "NX", "EX", PRUNE_S) is not None:
+        prune = ("SET", keys.PRUNED, 1, "NX", "EX", PRUNE_S)
+        if self._of_plugins is not None and self._link.run("write", commands=[prune])[0] is not None:
             self.prune()
         return forgotten
 

@@ -275,7 +275,7 @@ def test_api_and_keeper_killed_in_between_lose_and_repeat_nothing(service: Servi
     headers = {"Content-Type": "application/json", "Idempotency-Key": "once"}
     job = service.http.post("/v1/jobs", content=body, headers=headers).raise_for_status().json()
     assert [each["id"] for each in service.http.get("/v1/jobs").json()["data"]] == [job["id"]]
-    assert run_armed(service, "feed.payloads_written", FEED, b"", job["id"]) == -signal.SIGKILL
+    assert run_armed(service, "feed.fed", FEED, b"", job["id"]) == -signal.SIGKILL
     answer(service, job["id"])
     lines = service.http.get(job["urls"]["results"], headers={"Accept": "application/x-ndjson"}).content
     require_each_in_its_place(lines.splitlines(), 1000, "item")

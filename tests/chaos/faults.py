@@ -32,8 +32,8 @@ PAUSE_S, SHORT_PAUSE_S = (0.2, 1.6), (0.1, 0.9)
 FREEZE_S = (7.0, 13.0)
 
 #: Fault points of the API and the keeper.
-API_POINTS = ("submit.payloads_written", "submit.accepted", "feed.payloads_written")
-KEEPER_POINTS = ("keeper.leases_returned", "feed.payloads_written")
+API_POINTS = ("submit.payloads_written", "submit.accepted", "feed.fed")
+KEEPER_POINTS = ("keeper.leases_returned", "feed.fed")
 
 Fault = Callable[[Scene], None]
 

@@ -35,8 +35,8 @@ def test_what_is_no_fault_point_is_refused(text: str) -> None:
 
 def test_fault_points_come_from_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     assert Settings().fault_points == ()
-    monkeypatch.setenv("CORELANE_FAULT_POINTS", "submit.accepted:0.25, feed.payloads_written:1")
-    assert arm(Settings().fault_points) == {"submit.accepted": 0.25, "feed.payloads_written": 1.0}
+    monkeypatch.setenv("CORELANE_FAULT_POINTS", "submit.accepted:0.25, feed.fed:1")
+    assert arm(Settings().fault_points) == {"submit.accepted": 0.25, "feed.fed": 1.0}
 
 
 def test_bad_fault_points_stop_a_process_before_it_begins() -> None:

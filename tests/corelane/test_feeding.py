@@ -100,7 +100,7 @@ def test_feeder_that_died_between_payloads_and_lanes_costs_nothing(bench: Bench)
     assert bench.get(job).succeeded == 500
 
 
-def test_results_of_an_ended_job_stay_the_same_when_payloads_come_late(bench: Bench) -> None:
+def test_results_of_an_ended_job_stay_the_same_when_lines_come_late(bench: Bench) -> None:
     bench.core("a/0")
     job, _ = submit_upload(bench, 500)
     feeder = feeder_of(bench, 64 * 200)
@@ -111,7 +111,7 @@ def test_results_of_an_ended_job_stay_the_same_when_payloads_come_late(bench: Be
     before = bench.results(job)
     assert [result["id"] for result in before] == [f"i{n}" if n < feed.fed else None for n in range(500)]
     assert feeder._feed_lines(feed, feeder._next_lines(feed, 64 * 100)) is False
-    assert bench.raw.hexists(f"cl:in:{{{job}}}", str(feed.fed))
+    assert not bench.raw.hexists(f"cl:in:{{{job}}}", str(feed.fed))
     assert bench.results(job) == before
 
 

@@ -226,6 +226,8 @@ class DrainLoop:
         began = time.perf_counter()
         reply = core.dispatch.exchange(request)
         ended = time.perf_counter()
+        if reply.error is not None:
+            request = request.without_failed(reply)
         trip = Trip(request, reply, ended, ended - began)
         self._observers.committed(trip)
         self._settle(trip)
@@ -240,6 +242,15 @@ class DrainLoop:
         elif part is not None:
             in_flight.add_fragment(part)
         core.leases = in_flight.leases
+        if reply.error is not None:
+            self._lose_step(reply.error)
+
+    def _lose_step(self, error: Exception) -> None:
+        """Go on with what can be run although a step of a trip failed; else raise its error."""
+        if not isinstance(error, Unavailable) or self._in_flight.is_empty or not self._in_flight.can_run:
+            raise error
+        self._core.is_cut_off = True
+        self._core.outage.lost(error.detail, "drain")
 
     def _request(self, room: Room | None, *, linger: bool, wait: bool) -> ExchangeRequest:
         """Return what to send and to ask for; without room nothing is claimed."""
@@ -268,7 +279,7 @@ class DrainLoop:
     def _settle(self, trip: Trip) -> None:
         """Handle the outcome of a trip for committed results and jobs in progress."""
         core = self._core
-        if core.is_cut_off:
+        if core.is_cut_off and trip.reply.error is None:
             core.is_cut_off = False
             core.outage.served("drain")
         if self._has_small(trip):

@@ -183,13 +183,12 @@ class InFlight:
     def settle(self, trip: Trip) -> int:
         """Remove what a trip committed, and stop jobs that are final; return how many slices were refused.
 
-        If any slice of a lease was refused, the lease is lost, with all its pending slices.
+        If a lease is lost, its pending slices are dropped.
         """
         request, reply = trip.request, trip.reply
         self.fragments.settle(request.parts, reply, self.pending)
         self.done = {lease: outcomes for lease, outcomes in self.done.items() if lease not in request.commits}
-        lost = {lease for lease, count in reply.refused.items() if count}
-        self._drop([key for key, pending in self.pending.items() if pending.lease in lost])
+        self._drop([key for key, pending in self.pending.items() if pending.lease in reply.lost])
         self.drop_jobs(reply.closed)
         return sum(reply.refused.values())
 

@@ -40,13 +40,14 @@ class SessionStore:
         """Begin a session of the API key with this digest; return its id, which is not stored."""
         session = secrets.token_urlsafe(SESSION_BYTES)
         named, own, now_us = key_digest(session), keys.sessions(digest), time.time_ns() // 1000
-        *_, oldest = await self._link.many(
-            [
+        *_, oldest = await self._link.run(
+            "write",
+            commands=[
                 ("SET", keys.session(named), digest, "EX", SESSION_S),
                 ("ZADD", own, now_us, named),
                 ("EXPIRE", own, SESSION_S),
                 ("ZRANGE", own, 0, -1 - MOST_SESSIONS),
-            ]
+            ],
         )
         if oldest:
             ended = [keys.session(each.decode()) for each in oldest]

@@ -114,7 +114,7 @@ class Sampler:
                 busy=fmean(busy) if busy else None,
             )
             commands.append(_add("fine", FINE, point))
-        await self._link.many(commands)
+        await self._link.run("write", commands=commands)
         if point is not None:
             await self._coarsen(at_ms)
         return point
@@ -126,7 +126,8 @@ class Sampler:
         if at_ms // COARSE_MS == since_ms // COARSE_MS:
             return
         fine = await self._link("XRANGE", keys.history("fine"), max(since_ms + 1, at_ms - 2 * COARSE_MS), "+")
-        await self._link.many([_add("coarse", COARSE, merge([_parse_point(entry) for entry in fine]))])
+        commands = [_add("coarse", COARSE, merge([_parse_point(entry) for entry in fine]))]
+        await self._link.run("write", commands=commands)
 
 
 def sampling(tools: "LoopTools") -> "Loop":

@@ -9,7 +9,7 @@ from redis.retry import Retry
 
 from corelane.store.link.connections import make_pool
 from corelane.store.link.library import Command
-from corelane.store.link.link import SOCKET_TIMEOUT_S, CommonLink, call, exchanges, store_errors, to_ms
+from corelane.store.link.link import SOCKET_TIMEOUT_S, CommonLink, call, checked, exchanges, store_errors, to_ms
 
 Found = TypeVar("Found")
 
@@ -28,6 +28,11 @@ class Link:
 
     def many(self, commands: Sequence[Command]) -> list[Any]:
         """Send all commands in one trip; return all replies in order, or raise the first error among them."""
+        with store_errors():
+            return checked(self.each(commands))
+
+    def each(self, commands: Sequence[Command]) -> list[Any]:
+        """Send all commands in one trip; return all replies in order, errors among them."""
         if not commands:
             return []
         with store_errors():

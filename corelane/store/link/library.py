@@ -13,6 +13,7 @@ from typing import Any
 
 from corelane.domain import dispatch, forecast
 from corelane.domain.jobs import Priority
+from corelane.metrics import conditions
 from corelane.metrics.definitions import LATENCY_S
 from corelane.metrics.recorder import ABOVE, SEPARATOR, bucket_name
 from corelane.plugin import installed
@@ -37,6 +38,7 @@ NUMBERS = {
     "BESIDE_TOKENS": dispatch.BESIDE_TOKENS,
     "SMALL_WEIGHT": dispatch.SMALL_WEIGHT,
     "LOW_TURN": dispatch.LOW_TURN,
+    "MEMORY_SHARE": conditions.MEMORY_SHARE,
     "MOST_REF_ITEMS": dispatch.MOST_REF_ITEMS,
     "RESIDUALS_KEPT": forecast.KEPT,
     "RESIDUAL_CHARS": forecast.RESIDUAL_CHARS,

@@ -10,6 +10,7 @@ it raises StoreUnavailable, although Redis may have carried it out.
 """
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,16 @@ SOCKET_TIMEOUT_S = 5
 
 #: Bytes that may wait to be sent; above that, callers wait.
 WRITE_BUFFER_BYTES = 1024 * 1024
+
+
+#: How `admission.lua` refuses what there is no memory for: bytes that are used, that results will take, and the limit.
+MEMORY_FULL = re.compile(r"MEMORYFULL (\d+) (\d+) (\d+)")
+
+#: What makes room in a full memory.
+NO_ROOM = (
+    "nothing was kept. There is room again when results expire, or are deleted: delete final jobs that you have read, "
+    "or have the operator raise `maxmemory`"
+)
 
 
 class VersionClosed(UnknownModel):
@@ -103,8 +114,7 @@ class AsyncLink(CommonLink):
             try:
                 to_send = trip.send(replies)
             except StopIteration as stop:
-                found: list[Any] = stop.value
-                return found
+                return checked(stop.value)
             replies = await self._exchange(to_send)
 
     async def _exchange(self, commands: Sequence[Command]) -> list[Any]:
@@ -314,7 +324,7 @@ def is_denied(reply: Any) -> bool:
 
 
 def exchanges(commands: Sequence[Command]) -> Generator[Sequence[Command], list[Any], list[Any]]:
-    """Yield the commands to send, receive their replies, and return the final replies; raise the first error.
+    """Yield the commands to send, receive their replies, and return the final replies, errors among them.
 
     If Redis does not have the library, it is loaded, and the refused calls are sent again. A user who may not load it
     (role ``worker`` of ``store.acl``) waits until another user has loaded it.
@@ -331,7 +341,7 @@ def exchanges(commands: Sequence[Command]) -> Generator[Sequence[Command], list[
         again = yield [commands[place] for place in refused]
         for place, reply in zip(refused, again, strict=True):
             replies[place] = reply
-    return checked(replies)
+    return replies
 
 
 def to_ms(time: Sequence[bytes]) -> int:
@@ -379,7 +389,11 @@ def translated(error: Exception) -> CorelaneError | None:
     text = str(error)
     match error:
         case redis.exceptions.OutOfMemoryError():
-            return StoreFull("the queue's memory is full; try again when jobs have finished")
+            return StoreFull(f"Redis' memory is full; {NO_ROOM}")
+        case redis.exceptions.ResponseError() if found := MEMORY_FULL.search(text):
+            used, reserved, limit = (int(size) / 1e6 for size in found.groups())
+            needed = f"{used:,.0f} MB are used, and results of what was accepted will take {reserved:,.0f} MB"
+            return StoreFull(f"Redis' memory of {limit:,.0f} MB is full: {needed}; {NO_ROOM}")
         case NoPrimary():
             return StoreUnavailable(f"this Redis takes no writes, and no other was found: {text}")
         case redis.exceptions.ConnectionError() | redis.exceptions.TimeoutError() | OSError():

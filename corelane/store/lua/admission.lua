@@ -1,4 +1,56 @@
--- Admission: reads what is needed before a job is accepted.
+-- Admission: reads what is needed before a job is accepted, and refuses jobs that Redis has no memory for.
+
+-- → the items of a version that are not final, without those whose results are dropped as they are read
+-- (keys.WINDOWED); and the mean bytes of a result, UNKNOWN_BYTES before the first
+local UNKNOWN_BYTES = 512
+local function open_items(version)
+  local items_of = 'corelane_items_total|' .. version
+  local submitted, ok, failed, canceled, expired, bytes = unpack(call('HMGET', keys.METRICS,
+    'corelane_items_submitted_total|' .. version, items_of .. '|succeeded', items_of .. '|failed',
+    items_of .. '|canceled', items_of .. '|expired', 'corelane_result_bytes_total|' .. version))
+  local answered = (ok or 0) + (failed or 0)
+  local open = (submitted or 0) - answered - (canceled or 0) - (expired or 0) - (call('HGET', keys.WINDOWED, version) or 0)
+  return math.max(0, open), bytes and answered > 0 and bytes / answered or UNKNOWN_BYTES
+end
+
+local function reserved_bytes()
+  local bytes = 0
+  for _, version in ipairs(call('HKEYS', keys.JOB_COUNTS)) do
+    local items, each = open_items(version)
+    bytes = bytes + items * each
+  end
+  return math.ceil(bytes)
+end
+
+-- → the memory that Redis uses, its limit (0: none), and what the results of accepted items will take, in bytes
+local function read_memory()
+  local info = call('INFO', 'memory')
+  local limit = tonumber(string.match(info, '\nmaxmemory:(%d+)'))
+  local used, apart = string.match(info, 'used_memory:(%d+)'), string.match(info, 'mem_not_counted_for_evict:(%d+)')
+  return used - (apart or 0), limit, limit > 0 and reserved_bytes() or 0
+end
+
+-- Refuse what is to be accepted if Redis would have no memory left to finish what it accepted before. The memory is read
+-- every 10 ms at most, as that takes 50 us. The results of a new job count too: of `items` of a `version`.
+local MEMORY_FRESH_US, memory, memory_us = 10000, {}, nil
+function admission.refuse(version, items)
+  local now = now_us()
+  if not memory_us or math.abs(now - memory_us) > MEMORY_FRESH_US then memory, memory_us = { read_memory() }, now end
+  local used, limit, reserved = unpack(memory)
+  if limit == 0 then return end
+  local more = 0
+  if version then
+    local _, each = open_items(version)
+    more = items * each
+  end
+  if used + reserved + more > limit * MEMORY_SHARE then
+    return redis.error_reply(string.format('MEMORYFULL %.0f %.0f %.0f', used, reserved + more, limit))
+  end
+  memory[3] = reserved + more
+end
+
+-- memory{} → see read_memory
+define('memory', function() return { read_memory() } end, 'no-writes')
 
 -- Of the open versions of a model, return the newest that a living core holds, else the newest.
 local function newest_named(name)

@@ -5,12 +5,12 @@ local call, clock, tally, fenced_us
 local write_counts
 
 -- Define a function that Redis runs atomically: `run(ask, args)`, where `ask` is the call's first argument, a JSON
--- object, and `args` are all arguments. Flags: `no-writes`; `allow-oom` for functions that end or free something, which
--- must work even if Redis is full.
-local function define(name, run, ...)
+-- object, and `args` are all arguments. The flag is `no-writes`, or `allow-oom`: what was accepted is finished even if
+-- Redis is full. Functions that accept something refuse it before that: see `admission.refuse`.
+local function define(name, run, flag)
   redis.register_function({
     function_name = PREFIX .. name,
-    flags = { ... },
+    flags = { flag or 'allow-oom' },
     callback = function(_, args)
       call, clock, tally = redis.call, nil, nil
       local reply = run(cjson.decode(args[1]), args)

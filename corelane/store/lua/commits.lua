@@ -22,13 +22,15 @@ local function release_stretch(claim, core, ref)
   return tokens
 end
 
--- A claim that holds nothing needs no lease.
+-- A claim that holds nothing needs no lease. → 1 if it holds anything
 local function end_if_empty(lease)
-  if call('EXISTS', keys.claim(lease)) == 0 then call('ZREM', keys.LEASES, lease) end
+  local holds = call('EXISTS', keys.claim(lease))
+  if holds == 0 then call('ZREM', keys.LEASES, lease) end
+  return holds
 end
 
 -- commit{lease, core, ttl, stretches: [[ref, succeeded, failed]…], spent: {job: sums}, sent_us, price, lost, shared:
--- [key of an item that was offered…]}, results of each… → stretches refused
+-- [key of an item that was offered…]}, results of each… → {stretches refused, 1 if the claim holds others}
 -- The refs carry the tokens that were found when the stretches were read: that is what their owners are charged.
 -- The fence: a stretch counts only while the claim still holds it. A late commit finds it gone. The payload of a slice
 -- is deleted when the whole slice is answered at once. If parts were cut from the slice, it stays until the job is
@@ -65,9 +67,8 @@ define('commit', function(ask, args)
     call('EXPIRE', second, 60)
   end
   hooks.spend(ask, answered, late)
-  end_if_empty(ask.lease)
-  return refused
-end, 'allow-oom')
+  return { refused, end_if_empty(ask.lease) }
+end)
 
 -- correct{core, found: [[lease, ref]…]} → how many charges were corrected
 -- Corrects what stretches in progress cost, as their core found when it read them: each ref carries the tokens to
@@ -134,4 +135,4 @@ define('return_claim', function(ask)
   count('corelane_leases_lapsed_total', '', lapsed)
   end_if_empty(ask.lease)
   return back
-end, 'allow-oom')
+end)

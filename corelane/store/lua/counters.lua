@@ -94,4 +94,4 @@ define('flush_metrics', function(ask)
     local is_sum = string.sub(amounts[i], -5) == '|#sum' or string.find(amounts[i], '_seconds_total|', 1, true)
     call(is_sum and 'HINCRBYFLOAT' or 'HINCRBY', keys.METRICS, amounts[i], amounts[i + 1])
   end
-end, 'allow-oom')
+end)

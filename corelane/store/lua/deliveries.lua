@@ -139,7 +139,7 @@ define('take_due', function(ask)
     if #taken >= ask.limit then break end
   end
   return taken
-end, 'allow-oom')
+end)
 
 -- hold{lease_ms, deliveries}
 -- Their sender is alive and still works on them: none is due again before `lease_ms` from now. If the lease has ended,
@@ -221,7 +221,7 @@ define('report', function(ask, args)
   deliveries.settle_host(host, host_room(host, now, ask.most))
   wake_senders()
   return state
-end, 'allow-oom')
+end)
 
 -- redeliver{id} → 1 if it is due now, 0 if there is no such delivery
 -- Attempts begin again from the first; the delivery keeps its id, its bytes and its log. Its host is tried again at once.

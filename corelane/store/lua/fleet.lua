@@ -44,7 +44,15 @@ define('beat', function(ask)
   for _, lease in ipairs(ask.leases) do call('ZADD', keys.LEASES, 'XX', now + ask.lease_ms, lease) end
   hooks.beat(ask, price)
   return reply
-end, 'allow-oom')
+end)
+
+-- write{commands} → their replies
+-- Runs plain commands that must be carried out even if Redis is full.
+define('write', function(ask)
+  local replies = {}
+  for i, command in ipairs(ask.commands) do replies[i] = call(unpack(command)) end
+  return replies
+end)
 
 -- ring{core, envelope}: there is work for this core. If the core is working, it finds the work between two batches.
 define('ring', function(ask) ring(ask.core, ask.envelope) end)
@@ -67,7 +75,7 @@ function fleet.forget_core(core)
 end
 
 -- release{core, envelope, version}: see let_go
-define('release', function(ask) let_go(ask.core, ask.version, ask.envelope) end, 'allow-oom')
+define('release', function(ask) let_go(ask.core, ask.version, ask.envelope) end)
 
 -- leave{core, envelope, versions, gone}: this core claims no more. A core that is `gone` is removed from all lists, and
 -- its queue is not read any more.
@@ -78,7 +86,7 @@ define('leave', function(ask)
   call('HDEL', keys.SPEEDS, ask.core)
   call('ZREM', keys.HELPERS, ask.core)
   if ask.gone then fleet.forget_core(ask.core) end
-end, 'allow-oom')
+end)
 
 -- Every caller may read marks, but only admins may see the names of owners.
 local function shown_name(ask) return ask.kind == 'owner' and 'an owner' or ask.kind .. ' ' .. ask.name end
@@ -129,7 +137,7 @@ define('resume', function(ask)
   end
   mark('pause', shown_name(ask) .. ' goes on')
   return 1
-end, 'allow-oom')
+end)
 
 -- take_load_turn{core, host, places, lease_ms} → 1 if the core may load a model while it serves, or go on with it; else
 -- 0
@@ -228,4 +236,4 @@ define('tell_parts', function(ask)
   else
     call('HSET', keys.PARTS, ask.serve, cjson.encode({ at_ms = now, troubles = ask.troubles }))
   end
-end, 'allow-oom')
+end)

@@ -111,13 +111,15 @@ end
 -- Store the results of one stretch of work; return true if its job still wants them. The last ones finish the job.
 -- Others report its progress, unless that was done a moment ago (`told_ms`, set when the job began). `commit` is the
 -- call of the core that answered, if there is one.
-reads('settle', { 'status', 'told_ms', 'version' })
+reads('settle', { 'status', 'told_ms', 'version', 'results_window' })
 function jobs.settle(id, first, blob, succeeded, failed, ttl, commit)
   local job = read_job('settle', id)
   if not is_open(job.status) then return false end
   if call('HSETNX', keys.results(id), first, blob) == 0 then return false end
   count_items(job.version, '|succeeded', succeeded)
   count_items(job.version, '|failed', failed)
+  count('corelane_result_bytes_total|', job.version, #blob)
+  if job.results_window then add(keys.WINDOWED, job.version, -(succeeded + failed)) end
   local ok = call('HINCRBY', job.key, 'succeeded', succeeded)
   local lost = call('HINCRBY', job.key, 'failed', failed)
   hooks.settle(job, {
@@ -136,8 +138,9 @@ end
 -- End a job as canceled or expired: its results stay, its other items never reach a model.
 function jobs.cut_short(job, status, ttl)
   local key = keys.job(job)
-  local left, version = unpack(call('HMGET', key, 'left', 'version'))
+  local left, version, window = unpack(call('HMGET', key, 'left', 'version', 'results_window'))
   count_items(version, '|' .. status, tonumber(left))
+  if window then add(keys.WINDOWED, version, -left) end
   call('HSET', key, status, left, 'left', 0)
   finish(job, status, ttl)
 end
@@ -215,8 +218,12 @@ define('submit', function(ask, args)
   if call('HEXISTS', keys.CLOSED, ask.version) == 1 then
     return redis.error_reply('VERSIONCLOSED ' .. ask.version .. ' takes no more jobs')
   end
-  local refused = hooks.refuse(job, ask) or keep_input(job, ask, args)
+  local stays = not fields.results_window
+  local refused = admission.refuse(ask.version, stays and fields.total or 0)
+  if refused then call('UNLINK', keys.payloads(id), keys.shared_texts(id)) end
+  refused = refused or hooks.refuse(job, ask) or keep_input(job, ask, args)
   if refused then return refused end
+  if not stays then add(keys.WINDOWED, ask.version, fields.total) end
   hooks.submit(job, ask)
   write_fields(job.key, fields, 'status', 'queued', 'version', ask.version, 'created_ms', job.now,
     'succeeded', 0, 'failed', 0, 'canceled', 0, 'expired', 0)
@@ -226,9 +233,9 @@ define('submit', function(ask, args)
   return { 1, job.now, expires_ms }
 end)
 
--- feed{job, fed, fed_after, bytes_after, tokens_after, envelope, failed: [[first, results, count]…], ttl}, ref… → 1 if
--- fed, 0 if another was first, -1 if final
--- Adds the next slices of a job whose items are in a file; their payloads were written just before. `failed` are
+-- feed{job, fed, fed_after, bytes_after, tokens_after, envelope, failed: [[first, results, count]…], firsts, ttl}, ref…,
+-- payload… → 1 if fed, 0 if another was first, -1 if final
+-- Adds the next slices of a job whose items are in a file; `firsts` are the first items of their payloads. `failed` are
 -- invalid lines: they fail at once.
 define('feed', function(ask, args)
   local job, key = ask.job, keys.job(ask.job)
@@ -239,6 +246,7 @@ define('feed', function(ask, args)
   call('HSET', key, 'fed', ask.fed_after, 'fed_bytes', ask.bytes_after, 'fed_tokens', ask.tokens_after)
   local _, left = jobs.unfed(job)
   add(keys.UNFED, account, left - before)
+  keep_payloads(job, ask.firsts, args)
   table.remove(args, 1)
   enqueue(version, args, ask.envelope, false)
   for _, bad in ipairs(ask.failed or {}) do jobs.settle(job, bad[1], bad[2], 0, bad[3], ask.ttl) end
@@ -248,14 +256,15 @@ end)
 -- fail{job, ttl, error} → 1 if it failed now. Answered items stay, all others fail with the same error, as JSON.
 define('fail', function(ask)
   local key = keys.job(ask.job)
-  local status, left, ok, version = unpack(call('HMGET', key, 'status', 'left', 'succeeded', 'version'))
+  local status, left, ok, version, window = unpack(call('HMGET', key, 'status', 'left', 'succeeded', 'version', 'results_window'))
   if not is_open(status) then return 0 end
   count_items(version, '|failed', tonumber(left))
+  if window then add(keys.WINDOWED, version, -left) end
   call('HINCRBY', key, 'failed', left)
   call('HSET', key, 'left', 0, 'error', ask.error)
   finish(ask.job, tonumber(ok) > 0 and 'succeeded' or 'failed', ask.ttl)
   return 1
-end, 'allow-oom')
+end)
 
 -- cancel{job, ttl} → 1 if canceled now, 0 if it was final already, -1 if there is no such job
 define('cancel', function(ask)
@@ -264,7 +273,7 @@ define('cancel', function(ask)
   if not is_open(status) then return 0 end
   jobs.cut_short(ask.job, 'canceled', ask.ttl)
   return 1
-end, 'allow-oom')
+end)
 
 -- delete{job, ttl} → 1 if deleted, 0 if there is no such job
 -- Cancels an open job first, so that all who wait for it are told; then deletes all its data. Its waiting refs are
@@ -282,7 +291,7 @@ define('delete', function(ask)
   call('UNLINK', job.key, keys.payloads(id), keys.shared_texts(id), keys.results(id), keys.dropped(id), keys.failures(id),
     keys.job_events(id))
   return 1
-end, 'allow-oom')
+end)
 
 -- drop{job, before, firsts, failed} → index of the first result kept; 0 if there is no such job
 -- Deletes results that the caller has read: all before an index, in the stretches with these first items. For a retry,
@@ -302,4 +311,4 @@ define('drop', function(ask)
   if left_ms > 0 then call('PEXPIRE', marks, left_ms) end
   call('HSET', key, 'dropped', ask.before)
   return ask.before
-end, 'allow-oom')
+end)

@@ -147,4 +147,4 @@ define('report_parts', function(ask, args)
   end
   hooks.spend(ask, answered, late)
   return refused
-end, 'allow-oom')
+end)

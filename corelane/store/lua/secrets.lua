@@ -14,7 +14,7 @@ local function living(owner)
 end
 
 -- read_secrets{owner} → the list as JSON, `{}` if there is none
-define('read_secrets', function(ask) return cjson.encode(living(ask.owner)) end, 'allow-oom')
+define('read_secrets', function(ask) return cjson.encode(living(ask.owner)) end)
 
 -- add_secret{owner, id, overlap_ms, most, is_rotation}, value → ok; taken, if there is one already and this is no
 -- rotation; none, if there is none to rotate; full
@@ -54,4 +54,4 @@ define('remove_secret', function(ask)
     call('HDEL', keys.SECRETS, ask.owner)
   end
   return 'ok'
-end, 'allow-oom')
+end)

@@ -30,7 +30,7 @@ define('tend', function(ask)
     if call('EXISTS', keys.core(core)) == 0 then call('HDEL', keys.SPEEDS, core) end
   end
   return silent
-end, 'allow-oom')
+end)
 
 -- forget{gone_ttl_s, most} → jobs forgotten
 -- Cleans up after jobs that are not kept any longer: removes them from their owners' lists, and notes for a while that
@@ -54,7 +54,7 @@ define('forget', function(ask)
     end
   end
   return forgotten
-end, 'allow-oom')
+end)
 
 -- take_ended{most, fields} → {per job that became final since the last call: job, status, then these fields of its
 -- hash}
@@ -172,7 +172,7 @@ define('prune', function(ask)
     if not is_held(version) then dropped = prune_lanes(version, dropped, ask.most) end
   end
   return dropped
-end, 'allow-oom')
+end)
 
 -- lease{key, holder, ttl_ms} → the holder's fence if it has the lease for ttl_ms now; 0 if another process has it
 -- With 0 ms the lease is released, if it is the holder's. A holder that extends its lease keeps its fence.

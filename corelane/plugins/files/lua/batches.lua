@@ -12,7 +12,9 @@ local function keep_file(file, owner, ttl_ms, fields)
 end
 
 -- keep_file{file, owner, ttl_ms, fields} → created_ms
-define('keep_file', function(ask) return keep_file(ask.file, ask.owner, ask.ttl_ms, ask.fields) end)
+define('keep_file', function(ask)
+  return admission.refuse() or keep_file(ask.file, ask.owner, ask.ttl_ms, ask.fields)
+end)
 
 -- begin_batch{batch, owner, window_ms, once, fingerprint, once_ttl_s, fields} → nil, or the holder of `once`
 -- Store a new batch; an existing one stays as it is. `once` is a key that one batch may hold, for `once_ttl_s`:
@@ -21,6 +23,8 @@ define('begin_batch', function(ask)
   local batch, once, now = ask.batch, ask.once, now_ms()
   local key = keys.batch(batch)
   if call('EXISTS', key) == 1 then return false end
+  local refused = not (once and call('EXISTS', once) == 1) and admission.refuse()
+  if refused then return refused end
   if once and not call('SET', once, batch .. ' ' .. ask.fingerprint, 'NX', 'EX', ask.once_ttl_s) then
     return call('GET', once)
   end

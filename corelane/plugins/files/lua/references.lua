@@ -59,4 +59,4 @@ define('note_output', function(ask)
     call('EXPIRE', each, ask.hold_s, 'GT')
   end
   return 1
-end, 'allow-oom')
+end)

@@ -93,6 +93,8 @@ define('keep_text', function(ask, args)
   if not is_listed then
     if created and not removed then remove_text(owner, digest, created) end
     if call('ZCARD', keys.owner_texts(owner)) >= ask.most then return -1 end
+    local refused = admission.refuse()
+    if refused then return refused end
     local bytes = created and 0 or #text
     if tonumber(call('HGET', keys.TEXT_BYTES, owner) or 0) + bytes > ask.most_bytes then return -2 end
     if bytes > 0 then add(keys.TEXT_BYTES, owner, bytes) end
@@ -122,7 +124,7 @@ define('remove_text', function(ask)
     call('ZADD', keys.TEXTS_DUE, now, owner .. ':' .. digest)
   end
   return tonumber(expires) > now and 1 or 0
-end, 'allow-oom')
+end)
 
 -- pin_text{job, owner, digest} → 1 if the job keeps the text from now on; 0 if there is none, or the job is final
 -- For a job whose input is read after its submission. Harmless if another keeper did this before.

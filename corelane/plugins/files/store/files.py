@@ -59,13 +59,8 @@ class FileStore:
 
     async def forget(self, file: str, owner: str) -> None:
         """Forget a file. The caller then deletes its content and calls ``retired``."""
-        await self._link.many(
-            [
-                ("ZADD", keys.RETIRING, 0, file),
-                ("ZREM", keys.files(owner), file),
-                ("DEL", keys.file(file)),
-            ]
-        )
+        commands = [("ZADD", keys.RETIRING, 0, file), ("ZREM", keys.files(owner), file), ("DEL", keys.file(file))]
+        await self._link.run("write", commands=commands)
 
     async def retire(self) -> list[str]:
         """Forget files and batches whose time is over, and return their ids. The content of the files still exists."""
@@ -89,7 +84,8 @@ class FileStore:
         if done:
             await self._link("ZREM", keys.RETIRING, *done)
         if failed:
-            await self._link("ZADD", keys.RETIRING, *(part for each in failed for part in (again, each)))
+            commands = [("ZADD", keys.RETIRING, *(part for each in failed for part in (again, each)))]
+            await self._link.run("write", commands=commands)
 
     async def known(self, files: list[str]) -> list[bool]:
         """Return for each file whether it is registered."""

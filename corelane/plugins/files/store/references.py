@@ -104,11 +104,12 @@ class ReferenceStore:
     def keep_texts(self, record: JobRecord, shared: dict[str, str]) -> None:
         """Store the texts that came with an input."""
         numbered = [part for number, text in enumerate(shared.values()) for part in (number, text)]
-        self._link.many(
-            [
+        self._link.run(
+            "write",
+            commands=[
                 ("HSET", keys.shared_texts(record.id), *numbered),
                 ("HSET", keys.job(record.id), keys.TEXT_IDS, orjson.dumps(list(shared))),
-            ]
+            ],
         )
 
     def pin_text(self, record: JobRecord, name: str) -> Known | None:

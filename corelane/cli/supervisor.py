@@ -70,12 +70,15 @@ class PartHistory:
     #: The last launches, and the exit status of the last life that ended.
     recent: deque[datetime] = field(default_factory=lambda: deque(maxlen=MOST_LAUNCHES + 1))
     last_status: int | None = None
+    #: Why the last attempts to launch it failed.
+    failures: list[str] = field(default_factory=list)
 
     def launched(self) -> None:
         """Record a launch."""
         self.launches += 1
         self.launched_at = self.began_at = datetime.now(UTC)
         self.recent.append(self.launched_at)
+        self.failures = []
         self.is_up = False
 
     def came_up(self) -> None:
@@ -93,6 +96,8 @@ class PartHistory:
         """Return what is wrong with the part, or None. The issues are: it does not stay up, or does not come up."""
         lives_s = (now - self.launched_at).total_seconds()
         recent = sum((now - at).total_seconds() < LAUNCHES_S for at in self.recent)
+        if self.failures:
+            return f"it cannot be launched: {self.failures[-1]}"
         ended = "" if self.last_status is None else f"; the last time it {describe_status(self.last_status)}"
         if self.deaths and (not self.is_up or lives_s < STABLE_S):
             return f"it does not come up, and was launched {self.launches} times{ended}"
@@ -104,7 +109,7 @@ class PartHistory:
     @property
     def pause_s(self) -> float:
         """Time until the next launch, in seconds."""
-        return RELAUNCH_PAUSES_S[min(max(len(self.deaths), 1), len(RELAUNCH_PAUSES_S)) - 1]
+        return RELAUNCH_PAUSES_S[min(max(len(self.deaths), len(self.failures), 1), len(RELAUNCH_PAUSES_S)) - 1]
 
     def is_hopeless(self, first_tries: int) -> bool:
         """Return whether another launch would most likely end in the same way."""
@@ -305,7 +310,8 @@ class Supervisor:
             except (OSError, SetupError) as error:
                 # The machine cannot start a process now, or has no memory for one.
                 output = None
-                self.say(f"{part.name} cannot be launched: {error}", "error")
+                history.failures.append(str(error))
+                self.say(f"{part.name} cannot be launched: {error}; next try in {history.pause_s:g} s", "error")
             if self._is_ending(part):
                 await self._stop_part(part)
 

@@ -94,6 +94,17 @@ def test_part_is_in_trouble_until_it_is_up_and_has_been_for_a_while() -> None:
     assert history.issue(now + timedelta(seconds=STABLE_S)) is None
 
 
+def test_part_that_cannot_be_launched_says_why_and_is_tried_after_growing_pauses() -> None:
+    history = lived((True, BROKE, 1.0))
+    for pause_s in RELAUNCH_PAUSES_S:
+        history.failures.append("no memory for a process")
+        assert history.pause_s == pause_s
+    assert history.issue(history.launched_at) == "it cannot be launched: no memory for a process"
+    history.launched()
+    assert history.issue(history.launched_at) != "it cannot be launched: no memory for a process"
+    assert history.pause_s == RELAUNCH_PAUSES_S[0]
+
+
 def test_part_that_was_just_launched_is_in_no_trouble_until_it_takes_long() -> None:
     history = PartHistory()
     history.launched()

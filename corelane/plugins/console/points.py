@@ -7,6 +7,9 @@ from typing import Any
 from corelane.metrics import definitions as m
 from corelane.metrics.series import Histogram, Series
 
+#: The time between two points, in milliseconds. The first point that is read stands for as long.
+POINT_MS = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class Point:
@@ -65,9 +68,10 @@ class Growth:
 def make_point(at_ms: int, before_ms: int, before: Series, now: Series, **gauges: Any) -> Point:
     """Return the point for the time between two readings. A sum that became smaller restarted from 0.
 
+    If the clock was set back in between, the point counts as one of the usual length.
     ``gauges`` are fields of the point, as they are at its end.
     """
-    seconds = max(0.001, (at_ms - before_ms) / 1000)
+    seconds = (at_ms - before_ms if at_ms > before_ms else POINT_MS) / 1000
     growth = Growth(seconds, before, now)
     jobs, waits = growth.histogram(m.JOB_S), growth.histogram(m.WAIT_S)
     tokens, padding = growth.grown(m.TOKENS), growth.grown(m.PADDING_TOKENS)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from corelane.domain.overview import DoneCount, ModelOverview, PromiseInfo
 from corelane.metrics import definitions as m
 from corelane.metrics.series import Series
-from corelane.plugins.console.points import Growth, Point, make_point
+from corelane.plugins.console.points import POINT_MS, Growth, Point, make_point
 
 #: Rates are over this time, in milliseconds, or over a shorter one while a process has not run for that long.
 WINDOW_MS = 60_000
@@ -17,9 +17,6 @@ NOW_MS = 10_000
 
 #: Least time between two readings that are kept, in milliseconds.
 KEPT_APART_MS = 4_000
-
-#: The first point that is read stands for this time, in milliseconds: the time between two points.
-POINT_MS = 10_000
 
 
 class Recent:
@@ -52,8 +49,10 @@ def stretches(
 ) -> list[tuple[int, Point]]:
     """Return each point with the time when it began, and one more point for the time since the last.
 
-    ``before`` holds the sums at the last point. Without a history, all work counts as done just now.
+    ``before`` holds the sums at the last point. Without a history, all work counts as done just now. Points after now
+    were taken before the clock was set back, and are left out.
     """
+    points = [point for point in points if point.at_ms <= now_ms]
     found = [(point.at_ms - POINT_MS, point) for point in points[:1]]
     found += [(earlier.at_ms, point) for earlier, point in itertools.pairwise(points)]
     began_ms = now_ms - POINT_MS if before_ms is None else before_ms

@@ -4,7 +4,7 @@ import pytest
 
 from corelane.domain.overview import ModelOverview
 from corelane.metrics.series import Series, parse
-from corelane.plugins.console.points import Point
+from corelane.plugins.console.points import Point, make_point
 from corelane.plugins.console.recent import (
     KEPT_APART_MS,
     NOW_MS,
@@ -99,6 +99,11 @@ def test_what_was_done_is_counted_from_the_points_and_what_came_since() -> None:
 
 def test_point_after_a_gap_stands_for_the_whole_gap() -> None:
     assert done(points(10, 110), 110, 110, since_s=0) == 1100
+
+
+def test_after_the_clock_was_set_back_nothing_counts_twice_or_as_done_in_a_moment() -> None:
+    assert done(points(10, 20, 3000, 3010), 30, 3010, since_s=0) == 200
+    assert make_point(1000, 5000, sums(0), sums(60)).items_s <= 600
 
 
 def test_without_a_history_everything_was_done_just_now() -> None:

@@ -4,6 +4,7 @@ One subscription per process wakes the requests that wait for a job that has jus
 """
 
 import asyncio
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -17,12 +18,12 @@ from corelane.errors import CorelaneError, Forbidden, JobExpired, NotFound, Unav
 from corelane.log import Outage, get_logger
 from corelane.metrics.definitions import RETRY_AFTER_ERROR, SUBMIT_S
 from corelane.settings import Settings
+from corelane.store import keys
 from corelane.store.fleet import Fleet
-from corelane.store.jobs.events import FINISHED
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Submission
-from corelane.store.link.subscription import subscribe
+from corelane.store.link.subscription import Channels, subscribe
 from corelane.store.metrics import ProcessMetrics
 from corelane.submitting.items import TolerantJobs
 from corelane.submitting.ndjson import submit_file
@@ -90,6 +91,9 @@ class Completions:
         self._told: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
         self.is_closing = False
+        #: The name of this process where jobs tell their ends.
+        self.listener = secrets.token_hex(8)
+        self._channels = Channels(keys.done(self.listener))
 
     def start(self) -> None:
         """Start to listen."""
@@ -109,10 +113,15 @@ class Completions:
                 await self._task
 
     @contextmanager
-    def watch(self, job: str) -> Iterator[asyncio.Event]:
-        """Yield an event that is set when the job may have become final, and when all waits end."""
+    def watch(self, job: str, *, follows: bool = True) -> Iterator[asyncio.Event]:
+        """Yield an event that is set when the job may have become final, and when all waits end.
+
+        A job whose submission has this process as ``tell`` need not be followed.
+        """
         event = asyncio.Event()
         self._waiting.setdefault(job, set()).add(event)
+        if follows:
+            self._channels.add(keys.done(job))
         try:
             yield event
         finally:
@@ -120,6 +129,7 @@ class Completions:
             if not self._waiting[job]:
                 del self._waiting[job]
                 self._told.pop(job, None)
+                self._channels.remove(keys.done(job))
 
     async def wait(self, record: JobRecord, wait: CallerWait, event: asyncio.Event) -> JobRecord | None:
         """Wait until a job is final, time is over or the caller disconnects; return the job, or None if it was deleted.
@@ -149,9 +159,10 @@ class Completions:
     async def _listen(self) -> None:
         outage = Outage(log, "completions")
 
-        def hear(message: str) -> None:
-            job, _, told = message.partition(" ")
-            if not job:
+        def hear(channel: str, message: str) -> None:
+            # A channel that was just subscribed to may have missed what it waits for.
+            job, _, told = (message or channel.rpartition(":")[2]).partition(" ")
+            if job == self.listener:
                 outage.served()
                 self._wake_all()
             elif waiting := self._waiting.get(job):
@@ -162,7 +173,7 @@ class Completions:
 
         while True:
             try:
-                await subscribe(self._redis_url, FINISHED, hear)
+                await subscribe(self._redis_url, self._channels, hear)
             except Unavailable as error:
                 outage.lost(error.detail)
             except Exception:
@@ -188,7 +199,8 @@ class Jobs:
 
     async def submit(self, submission: Submission, wait: CallerWait) -> Submitted:
         """Submit a job, and wait for it if the caller asked to."""
-        with self.completions.watch(submission.id) as event:
+        follows = wait.seconds is not None and not submission.tell
+        with self.completions.watch(submission.id, follows=follows) as event:
             with self._metrics.recorder.timed(SUBMIT_S):
                 if submission.file is None:
                     submitted = await self.submitter.submit(submission)

@@ -124,7 +124,8 @@ async def ask(
     longest = min(MAX_WAIT_S, state.settings.max_wait_s)
     wait.seconds = longest if wait.seconds is None else min(wait.seconds, longest)
     job_id = new_job_id(cell=state.settings.cell)
-    submission = Submission(head, owner, items, id=job_id, is_awaited=True, request=REQUEST_FACTS.get())
+    listener = state.jobs.completions.listener
+    submission = Submission(head, owner, items, id=job_id, tell=listener, request=REQUEST_FACTS.get())
     submitted = await state.jobs.submit(submission, wait)
     record, headers = submitted.record, headers_of(submitted, wait)
     if not record.status.is_final:

@@ -213,7 +213,7 @@ async def take_job(
         name=name,
         once=once,
         input_url=body.input_url,
-        is_awaited=bool(wait.seconds),
+        tell=state.jobs.completions.listener if wait.seconds else "",
         request=REQUEST_FACTS.get(),
     )
     if body.unchecked:

@@ -20,7 +20,18 @@ SENT = (
     *("blpop", "del", "exec", "exists", "expire", "fcall", "get", "hdel", "hexists", "hget", "hgetall", "hincrby"),
     *("hkeys", "hmget", "hset", "hsetnx", "hvals", "incr", "info", "lrange", "multi", "pexpire", "pexpireat", "ping"),
     *("publish", "role", "set", "setbit", "smembers", "subscribe", "time", "unlink", "wait", "xadd", "xrange"),
-    *("zadd", "zcard", "zcount", "zlexcount", "zrange", "zrangebylex", "zrangebyscore", "zrem", "zremrangebyscore"),
+    *(
+        "unsubscribe",
+        "zadd",
+        "zcard",
+        "zcount",
+        "zlexcount",
+        "zrange",
+        "zrangebylex",
+        "zrangebyscore",
+        "zrem",
+        "zremrangebyscore",
+    ),
     *("xrevrange", "zrevrangebylex", "zscore"),
 )
 
@@ -103,7 +114,7 @@ def rights_of(role: Role, database: int = 0) -> Rights:
 
 def _make_rights(celery: tuple[str, ...]) -> Mapping[Role, Rights]:
     working = {*SENT, *library_commands(), *CARRYING}
-    channels, own = (keys.DONE, keys.CONFIRMED, *celery), f"{keys.PREFIX}*"
+    channels, own = (keys.done("*"), keys.CONFIRMED, *celery), f"{keys.PREFIX}*"
     return {
         Role.SERVICE: Rights(
             _sorted({*working, *LOADING, *LIMITING}), (own, *QUEUES, *CONTROL), channels, (LIMITING_ALONE,)

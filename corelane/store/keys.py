@@ -60,7 +60,7 @@ READING = RedisKey("cl:reading", "zset")  # job whose input is at a URL, not rea
 WRITING = RedisKey("cl:writing", "zset")  # final job whose results go to a URL, not written yet → time it is tried next
 ENDS = RedisKey("cl:events", "stream", stays=True)  # one entry per job that became final; the last 10,000
 LAST_END = RedisKey("cl:told", "string", stays=True)  # the last entry of ENDS that was logged
-DONE = RedisKey("cl:done", "channel")  # the id of each job that became final; for some jobs, also the result
+done = RedisKey("cl:done:%s", "channel")  # job → its id at its end; API process → lone results too
 CONFIRMED = RedisKey("cl:confirmed", "channel")  # a message before replicas are waited for; it has no listeners
 
 # Stored texts, contexts on the wire. The hash has the text, its size and estimated tokens, its first characters, name

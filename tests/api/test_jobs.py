@@ -13,6 +13,7 @@ from corelane.store.feeding import Feeder
 from tests.api.conftest import Service
 from tests.corelane.store_bench import VERSION, LoneCore, announce, answer_all, answered, claimed
 from tests.keys_for_tests import as_owner
+from tests.waiting import eventually
 
 ONE = {"question": "Who wrote it?", "context": "Ada wrote it."}
 JSON, LINES = {"Content-Type": "application/json"}, {"Content-Type": "application/x-ndjson"}
@@ -412,3 +413,29 @@ def test_job_that_is_kept_no_longer_is_gone_not_unknown(guarded: Service) -> Non
 def test_job_may_not_be_kept_for_longer_than_the_service_keeps_jobs(service: Service) -> None:
     body = ONE | {"keep_s": service.bench.settings.results_ttl_s + 1}
     assert code_of(service.http.post("/v1/jobs", json=body), 422) == "invalid_input"
+
+
+def test_end_of_a_job_is_told_to_those_who_wait_for_it_alone(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.jobs.POLL_S", 600.0)
+    raw, core, wait = service.bench.raw, LoneCore(service.bench.settings, "a/0"), {"Prefer": "wait=60"}
+    [listener] = eventually(lambda: raw.pubsub_channels("cl:done:*"))
+    told: dict[str, str] = {}
+    with raw.pubsub() as channel, ThreadPoolExecutor(1) as threads:
+        channel.psubscribe(**{"cl:done:*": lambda message: told.update({message["channel"]: message["data"]})})
+        asked = threads.submit(service.http.post, "/v1/jobs", json=ONE, headers=wait)
+        eventually(service.bench.waiting)
+        claim = claimed(core)
+        core.commit(claim.lease, answered(claim))
+        job = asked.result().json()
+        own = f"cl:done:{job['id']}"
+        eventually(lambda: (channel.get_message(timeout=1), len(told) == 2)[1])
+        assert told.keys() == {own, listener}
+        assert told[own] == job["id"]
+        assert told[listener].startswith(f"{job['id']} [[")
+        late = service.http.post("/v1/jobs", json=ONE).json()["id"]
+        asked = threads.submit(service.http.get, f"/v1/jobs/{late}", headers=wait)
+        eventually(lambda: raw.pubsub_numsub(f"cl:done:{late}")[0][1])
+        claim = claimed(core)
+        core.commit(claim.lease, answered(claim))
+        assert asked.result().json()["status"] == "succeeded"
+        eventually(lambda: raw.pubsub_channels("cl:done:*") == [listener])

@@ -112,7 +112,7 @@ def test_service_uses_its_own_keys_and_no_others(users: redis.Redis) -> None:
     for other in ("other", "cx:job", "session:1", "unacked"):
         assert not may(users, Role.SERVICE, "get", other)
         assert not may(users, Role.SERVICE, "set", other, "1")
-    assert may(users, Role.SERVICE, "publish", keys.DONE, "")
+    assert may(users, Role.SERVICE, "publish", keys.done("x"), "")
     assert not may(users, Role.SERVICE, "publish", "news", "")
     assert may(users, Role.SERVICE, "rename", keys.rates("a"), keys.rates("b"))
     assert not may(users, Role.SERVICE, "rename", keys.job("a"), keys.job("b"))
@@ -135,7 +135,7 @@ def test_flower_sees_the_queues_and_nothing_of_the_jobs(users: redis.Redis) -> N
     assert not may(users, Role.FLOWER, "lpush", "core.host.0", "{}")
     assert not may(users, Role.FLOWER, "smembers", "cl:open:1")
     assert not may(users, Role.FLOWER, "fcall", "corelane_claim", "0")
-    assert not may(users, Role.FLOWER, "subscribe", keys.DONE)
+    assert not may(users, Role.FLOWER, "subscribe", keys.done("x"))
 
 
 @pytest.mark.parametrize("role", [Role.METRICS, Role.REPLICA, Role.SENTINEL])

@@ -22,7 +22,7 @@ from corelane.store.jobs.store import JobStore
 from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
 from corelane.store.link.link import WRITE_BUFFER_BYTES, AsyncLink, CommonLink
-from corelane.store.link.subscription import subscribe
+from corelane.store.link.subscription import Channels, subscribe
 from corelane.store.overdue import read_waits
 from tests.chaos.proxy import Network, Proxy
 from tests.corelane.store_bench import Bench, answer_all
@@ -297,9 +297,12 @@ def test_a_lease_lapses_unless_it_is_extended(settings: Settings, raw: redis.Red
 def test_subscription_outlives_a_message_that_is_not_utf8(settings: Settings) -> None:
     heard: list[str] = []
 
+    def hear_one(_: str, message: str) -> None:
+        heard.append(message)
+
     async def hear() -> None:
         async with open_link(settings.redis_url) as link:
-            listening = asyncio.create_task(subscribe(settings.redis_url, "news", heard.append))
+            listening = asyncio.create_task(subscribe(settings.redis_url, Channels("news"), hear_one))
             await eventually_async(lambda: heard)
             await link.many([("PUBLISH", "news", b"\xff"), ("PUBLISH", "news", "next")])
             await eventually_async(lambda: heard[-1] == "next" or listening.done())

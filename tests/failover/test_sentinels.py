@@ -15,7 +15,7 @@ from corelane.errors import StoreUnavailable, Unavailable
 from corelane.settings import Settings
 from corelane.store.link.blocking import Link
 from corelane.store.link.link import AsyncLink
-from corelane.store.link.subscription import subscribe
+from corelane.store.link.subscription import Channels, subscribe
 from tests.servers import Replicated, find_tls_server, make_certificates
 from tests.waiting import eventually, eventually_async
 
@@ -64,10 +64,13 @@ def test_every_connection_follows_the_primary(trio: Replicated) -> None:
     first = link.run("lease", key="a", holder="one", ttl_ms=60_000)
     heard: list[str] = []
 
+    def hear_one(_: str, message: str) -> None:
+        heard.append(message)
+
     async def listen() -> None:
         while True:
             try:
-                await subscribe(trio.url, "news", heard.append)
+                await subscribe(trio.url, Channels("news"), hear_one)
             except Unavailable:
                 await asyncio.sleep(0.05)
 

@@ -15,9 +15,6 @@ from corelane.store import keys
 from corelane.store.jobs.records import JobRecord
 from corelane.store.link.link import CommonLink, pairs
 
-#: The channel on which ids of jobs are sent that become final.
-FINISHED = keys.DONE
-
 #: Time in milliseconds, and a number within that millisecond.
 EventId = tuple[int, int]
 

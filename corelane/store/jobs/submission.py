@@ -42,8 +42,8 @@ class Submission:
     once: Once | None = None
     #: Where its items are read from, instead of ``items`` and ``file``.
     input_url: str | None = None
-    #: Whether its caller waits for it. Then the message at its end includes the result, if it has one item.
-    is_awaited: bool = False
+    #: The listener of the API process whose caller waits for it. It is sent the result too, if the job has one item.
+    tell: str = ""
     #: Texts named by its items that are stored and not in the job itself, by their ids.
     known: Mapping[str, Known] = field(default_factory=dict)
     request: RequestFacts = NO_REQUEST

@@ -100,7 +100,7 @@ class JobWriter:
 
 def job_fields(submission: Submission, promise: PromiseRecord | None) -> dict[str, Any]:
     """Return the fields of the job's hash, except those that Redis sets; fields without a value are left out."""
-    head, items, is_read = submission.head, submission.items, submission.input_url is not None
+    head, is_read = submission.head, submission.input_url is not None
     optional = {
         "promise": promise and promise.encode(),
         "reckoned": promise and promise.reckoned,
@@ -113,7 +113,7 @@ def job_fields(submission: Submission, promise: PromiseRecord | None) -> dict[st
         "keep_s": head.keep_s,
         "name": submission.name,
         "retry_of": submission.retry_of,
-        "tell": int(submission.is_awaited and len(items) == 1),
+        "tell": submission.tell,
         "results_window": submission.file and submission.file.results_window,
         "input_url": submission.input_url,
         keys.TEXT_IDS: is_read and head.shared_texts and orjson.dumps(list(head.shared_texts)),

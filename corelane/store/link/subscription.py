@@ -17,15 +17,44 @@ from corelane.store.link.link import make_parser, open_streams, store_errors
 CHECK_S = 2
 
 
-async def subscribe(url: str, channel: str, hear: Callable[[str], None]) -> NoReturn:
-    """Call ``hear`` with an empty text once subscribed, then with each message; raise StoreUnavailable if it ends."""
+class Channels:
+    """The channels of a subscription. They may come and go while it lasts."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = dict.fromkeys(names)
+        self.transport: asyncio.WriteTransport | None = None
+
+    def add(self, name: str) -> None:
+        """Hear a channel from now on."""
+        if name not in self.names:
+            self.names[name] = None
+            self.send("SUBSCRIBE", name)
+
+    def remove(self, name: str) -> None:
+        """Hear a channel no more."""
+        if name in self.names:
+            del self.names[name]
+            self.send("UNSUBSCRIBE", name)
+
+    def send(self, command: str, *names: str) -> None:
+        """Send a command if there is a connection."""
+        if self.transport is not None:
+            self.transport.write(f"{command} {' '.join(names)}\r\n".encode())
+
+
+async def subscribe(url: str, channels: Channels, hear: Callable[[str, str], None]) -> NoReturn:
+    """Call ``hear`` with a channel and its messages, the first empty; raise StoreUnavailable if it ends.
+
+    The first message says that the channel is subscribed to.
+    """
     with store_errors():
         streams = await open_streams(url)
         subscription = _Subscription(hear)
         transport = streams[1].transport
         transport.set_protocol(subscription)
         try:
-            transport.write(f"SUBSCRIBE {channel}\r\n".encode())
+            channels.transport = transport
+            channels.send("SUBSCRIBE", *channels.names)
             was_asked = False
             while True:
                 heard = subscription.heard
@@ -39,13 +68,14 @@ async def subscribe(url: str, channel: str, hear: Callable[[str], None]) -> NoRe
                     transport.write(b"PING\r\n")
                 was_asked = is_silent
         finally:
+            channels.transport = None
             transport.abort()
 
 
 class _Subscription(asyncio.Protocol):
     """The connection of one subscription."""
 
-    def __init__(self, hear: Callable[[str], None]) -> None:
+    def __init__(self, hear: Callable[[str, str], None]) -> None:
         self._hear = hear
         self._parser = make_parser()
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -63,10 +93,10 @@ class _Subscription(asyncio.Protocol):
                 elif isinstance(message, redis.exceptions.ResponseError):
                     continue  # A Redis whose disk is full replies to PING with an error: it lives.
                 elif message[0] == b"subscribe":
-                    self._hear("")
+                    self._hear(message[1].decode(), "")
                 elif message[0] == b"message":
                     # Bytes that are not UTF-8 must not end the subscription; a reader of JSON refuses them.
-                    self._hear(message[2].decode(errors="surrogateescape"))
+                    self._hear(message[1].decode(), message[2].decode(errors="surrogateescape"))
         except hiredis.ProtocolError:
             self._close()
 

@@ -58,13 +58,17 @@ local function retain(job)
   call('ZADD', keys.KEEPING, job.kept_until, job.owner .. ':' .. id .. (file and ':file' or ''))
 end
 
--- The message that is published when a job ends: its id. For a job of one item whose caller waits (`tell`), the job's
--- fields and its result follow as JSON, which saves the caller a trip.
+-- Tell all who wait for a job that it has ended: its id. To the API process that submitted it for a caller who waits
+-- (`tell`) the job's fields and the result of its only item follow as JSON, which saves a trip.
 local MOST_TOLD_BYTES = 8192
-local function told(job, tell)
-  local results = keys.results(job)
-  if tell ~= '1' or call('HSTRLEN', results, 0) > MOST_TOLD_BYTES then return job end
-  return job .. ' ' .. cjson.encode({ call('HGETALL', keys.job(job)), call('HGET', results, 0) })
+local function tell_end(id, job)
+  call('PUBLISH', keys.done(id), id)
+  if not job.tell then return end
+  local results, message = keys.results(id), id
+  if job.total == '1' and call('HSTRLEN', results, 0) <= MOST_TOLD_BYTES then
+    message = id .. ' ' .. cjson.encode({ call('HGETALL', keys.job(id)), call('HGET', results, 0) })
+  end
+  call('PUBLISH', keys.done(job.tell), message)
 end
 
 -- Remove a job that ends from all accounts of open ones.
@@ -80,7 +84,7 @@ end
 -- End a job, once: status, event, webhook, and the message to all who wait. Callers check that it is open. `commit` is
 -- the call of the core whose results end it, if there is one.
 reads('finish', {
-  'priority', 'file', 'file_tokens', 'fed_tokens', 'version', 'created_ms', 'promise', 'reckoned', 'owner', 'failed', 'tell',
+  'priority', 'file', 'file_tokens', 'fed_tokens', 'version', 'created_ms', 'promise', 'reckoned', 'owner', 'failed', 'tell', 'total',
   'keep_s', 'once', 'dropped', 'expires_ms',
 })
 local function finish(id, status, ttl, commit)
@@ -105,7 +109,7 @@ local function finish(id, status, ttl, commit)
     call('HSET', job.key, 'story_end', jobs.add_event(id, 'job.completed'))
     call('EXPIRE', keys.job_events(id), job.ttl)
   end
-  call('PUBLISH', keys.DONE, told(id, job.tell))
+  tell_end(id, job)
 end
 
 -- Store the results of one stretch of work; return true if its job still wants them. The last ones finish the job.
@@ -246,7 +250,7 @@ define('feed', function(ask, args)
   call('HSET', key, 'fed', ask.fed_after, 'fed_bytes', ask.bytes_after, 'fed_tokens', ask.tokens_after)
   local _, left = jobs.unfed(job)
   add(keys.UNFED, account, left - before)
-  keep_payloads(job, ask.firsts, args)
+  keep_payloads(job, ask.firsts or {}, args)
   table.remove(args, 1)
   enqueue(version, args, ask.envelope, false)
   for _, bad in ipairs(ask.failed or {}) do jobs.settle(job, bad[1], bad[2], 0, bad[3], ask.ttl) end

@@ -110,7 +110,12 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
 
 
 def end_process(core: Any) -> None:
-    """End this child, so that a new one holds only the wanted models; the parent replaces it at once."""
+    """End this child, so that a new one holds only the wanted models; the parent replaces it at once.
+
+    A drain in progress calls this again when it is over.
+    """
+    if not core.begin_end():
+        return
     log.info("process_ends_to_free_memory")
     core.close(comes_back=True)
     os._exit(0)

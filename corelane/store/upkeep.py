@@ -104,11 +104,13 @@ class Upkeep:
         self._link.run("note_round", name="sweeps")
 
     def drop_libraries(self) -> None:
-        """Drop the libraries of other versions. A process that still runs one loads it again with its next call."""
+        """Drop the libraries of other versions, except those of cores, which may not be allowed to load them again."""
         # Another keeper may have dropped it already, or an access list may forbid it. Leftovers only take space.
         with suppress(redis.exceptions.ResponseError):
             found = self._link("FUNCTION", "LIST", "LIBRARYNAME", f"{PREFIX}*")
-            names = {dict(pairs(flat))[b"library_name"].decode() for flat in found} - {read_library().name}
+            cores = self._link("ZRANGE", keys.CORES, 0, -1)
+            needed = self._link.many([("HGET", keys.core(core.decode()), "library") for core in cores])
+            names = {dict(pairs(flat))[b"library_name"] for flat in found} - {read_library().name.encode(), *needed}
             self._link.many([("FUNCTION", "DELETE", name) for name in names])
 
     def ended(self) -> list[dict[str, str | int]]:

@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -11,6 +12,7 @@ import redis
 from corelane.errors import SetupError
 from corelane.settings import Settings
 from corelane.store import keys, schema
+from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import PREFIX, make_library, read_code, read_library
 from corelane.store.link.link import call
@@ -82,6 +84,10 @@ def test_a_keeper_drops_other_versions_which_come_back_if_they_are_still_used(
     for library in (former, make_library("redis.register_function('not_ours', function() return 1 end)")):
         raw.function_load(library.text)
     link(*ASK)
+    Announcer(settings, "a/0").beat({"state": "idle", "library": former.name}, [], [])
+    Upkeep(settings, "").drop_libraries()
+    assert libraries(raw) == {read_library().name, former.name}, "a core may not be allowed to load it again"
+    raw.delete(keys.core("a/0"))
     Upkeep(settings, "").drop_libraries()
     assert libraries(raw) == {read_library().name}
     with monkeypatch.context() as patch:
@@ -90,12 +96,21 @@ def test_a_keeper_drops_other_versions_which_come_back_if_they_are_still_used(
     assert libraries(raw) == {read_library().name, former.name}
 
 
+CLAIM: dict[str, Any] = {
+    "core": "a/0", "room": 1, "spare": 1, "met": [], "refs": 1, "document": 1, "laden": False, "lease_ms": 1000,
+    "linger": False, "idle": True, "helps": False, "ttl": 60, "versions": ["tiny@1"],
+}  # fmt: skip
+
+
 def test_functions_that_end_or_free_something_run_where_redis_is_full(link: Link, raw: redis.Redis) -> None:
     link(*ASK)
     raw.config_set("maxmemory", 1)
     try:
         assert link.run("cancel", job="job_none", ttl=60) == -1
         assert link.run("commit", lease="a/0#1", core="a/0", ttl=60, stretches=[]) == [0, 0]
+        assert len(link.run("claim", **CLAIM)) == 1
+        assert link.run("lease", key="cl:lease", holder="a", ttl_ms=1000) > 0
+        assert link.run("write", commands=[["SET", "cl:x", 1, "NX"]]) == [b"OK"]
         assert link(*ASK)[0] == []
     finally:
         raw.config_set("maxmemory", 0)

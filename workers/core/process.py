@@ -33,6 +33,7 @@ from corelane.settings.rules import SettingsError
 from corelane.store.dispatch import Dispatch
 from corelane.store.file_storage import options_for
 from corelane.store.fleet import Announcer, BeatReply
+from corelane.store.link.library import read_library
 from corelane.store.metrics import ProcessMetrics
 from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
@@ -99,7 +100,7 @@ class CoreProcess:
         self.retired = False
         #: The error for which this process must end, if a load found one.
         self.lost: CoreLost | RuntimeLost | None = None
-        self._is_draining = False
+        self._is_draining = self._is_ending = False
         self._drain_lock = threading.Lock()
         self._record = record or FaultRecord()
         self._history = self._record.load()
@@ -208,8 +209,14 @@ class CoreProcess:
     def begin_drain(self) -> bool:
         """Note that a drain begins; return False if it must not, because the process is about to end."""
         with self._drain_lock:
-            self._is_draining = self.lost is None
+            self._is_draining = self.lost is None and not self._is_ending
             return self._is_draining
+
+    def begin_end(self) -> bool:
+        """Begin no more drains, because the process is about to end; return False while a drain is in progress."""
+        with self._drain_lock:
+            self._is_ending = not self._is_draining
+            return self._is_ending
 
     def end_drain(self) -> None:
         """Note that the drain is over. If a load has failed fatally meanwhile, the process ends now."""
@@ -339,6 +346,7 @@ class CoreProcess:
             "reasons": orjson.dumps(self._reasons(models)),
             "restarts": self._history.restarts,
             "cpu_kind": self._cpu_kind,
+            "library": read_library().name,
             "device": orjson.dumps(self._device.read()),
             **self.vitals.fields(list(self.runners.values())),
         }

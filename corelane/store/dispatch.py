@@ -177,6 +177,8 @@ class Exchange:
     offered: Offered | None = None
     lost: Collection[str] = ()
     error: Exception | None = None
+    #: Whether the claim dropped only work of ended jobs, and other work may wait behind it: claim again.
+    has_more: bool = False
 
 
 class TripStep(NamedTuple):
@@ -216,10 +218,10 @@ class Dispatch:
         refused = {lease: count for lease, (count, _) in commits.items()}
         lost = {lease for lease, (count, holds_others) in commits.items() if count and not holds_others}
         closed = {job for job in request.jobs if replies.get(("job", job), b"running") not in OPEN_STATUSES}
-        claim, part, redis_us = replies.get(CLAIM, (None, None, None))
+        claim, part, redis_us, has_more = replies.get(CLAIM, (None, None, None, False))
         error = next(iter(failed.values()), None)
         error = error and (translated(error) or error)
-        return Exchange(refused, closed, claim, redis_us, part, replies.get(SHARE), lost, error)
+        return Exchange(refused, closed, claim, redis_us, part, replies.get(SHARE), lost, error, has_more)
 
     def _steps(self, request: ExchangeRequest) -> Iterator[TripStep]:
         """Yield the commands of a trip, in the order in which Redis runs them."""
@@ -361,12 +363,13 @@ def countable(figures: Sequence[Any], most: int = MOST_FIGURE) -> list[int]:
         return []
 
 
-def _parse_taken(reply: Sequence[Any]) -> tuple[Claim | None, TakenPart | None, int]:
-    """Read the reply to a claim: the claim, or a part of another core's item; and Redis' time."""
+def _parse_taken(reply: Sequence[Any]) -> tuple[Claim | None, TakenPart | None, int, bool]:
+    """Read the reply to a claim: the claim, or a part of another core's item; Redis' time; whether to claim again."""
     redis_us, *taken = reply
     if taken and taken[0] == b"part":
-        return None, TakenPart.parse(taken[1:]), redis_us
-    return _parse_claim(taken), None, redis_us
+        return None, TakenPart.parse(taken[1:]), redis_us, False
+    has_more = taken == [b"more"]
+    return None if has_more else _parse_claim(taken), None, redis_us, has_more
 
 
 def _parse_claim(reply: list[bytes]) -> Claim | None:

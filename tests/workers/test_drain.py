@@ -15,7 +15,7 @@ from corelane.engine.null import NullRunner
 from corelane.engine.passes import ForwardPass
 from corelane.engine.runner import RunningBatch
 from corelane.settings import Settings
-from corelane.store.dispatch import Room
+from corelane.store.dispatch import ExchangeRequest, Room
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, announce, claimed
 from tests.simulated_core import SimulatedCore
 from tests.waiting import eventually
@@ -196,3 +196,46 @@ def test_observers_that_raise_are_passed_over_and_logged_once_for_each_kind(
     said = sorted(line["hook"] for line in lines if line["event"] == "plugin_failed")
     assert said == sorted([*hooks, "observers"])
     assert set(called) == set(hooks)
+
+
+def test_claim_drops_a_bounded_number_of_canceled_items_and_its_core_comes_again(
+    core: SimulatedCore, bench: Bench
+) -> None:
+    canceled = bench.submit(1)
+    [ref] = bench.raw.lrange(f"cl:lane:{VERSION}:1:public", 0, -1)
+    bench.cancel(canceled)
+    bench.raw.rpush(f"cl:lane:{VERSION}:1:public", *[ref] * 1000)
+    bench.raw.hincrby("cl:waiting", VERSION, 1000 * 64)
+    bench.raw.hincrby("cl:owed", "public:1", 1000 * 64)
+    job = bench.submit(1)
+    before = bench.raw.llen(f"cl:lane:{VERSION}:1:public")
+    lone = LoneCore(core.settings, "test/0")
+    reply = lone.exchange(ExchangeRequest(versions=[VERSION], room=Room(1000), idle=True))
+    assert (reply.claim, reply.has_more) == (None, True)
+    assert 0 < before - bench.raw.llen(f"cl:lane:{VERSION}:1:public") <= 260
+    assert drain(core, lambda: False)["items"] == 1
+    assert str(bench.get(job).status) == "succeeded"
+    assert bench.waiting() == {}
+
+
+def test_returned_work_behind_that_of_a_paused_owner_is_found_in_bounded_steps(
+    core: SimulatedCore, bench: Bench
+) -> None:
+    mine, theirs = bench.submit(1, owner="mine"), bench.submit(1, owner="theirs")
+    lone = LoneCore(core.settings, "test/0")
+    refs = {ref.owner: ref.encode() for ref, _ in claimed(lone).refs}
+    bench.raw.rpush(f"cl:returned:{VERSION}", *[refs["theirs"]] * 450, refs["mine"])
+    bench.with_link(lambda link: link.run("pause", kind="owner", name="theirs", by="me", envelope=bench.bell))
+    claims = [lone.claim([VERSION], linger=False) for _ in range(6)]
+    assert [claim and claim.jobs for claim in claims] == [None, None, None, None, [mine], None]
+    assert bench.get(theirs).succeeded == 0
+
+
+def test_process_that_ends_to_free_memory_ends_between_drains(core: SimulatedCore, bench: Bench) -> None:
+    assert core.begin_drain()
+    assert not core.begin_end()
+    core.end_drain()
+    assert core.begin_end()
+    job = bench.submit(1)
+    assert drain(core, lambda: False) == {}
+    assert str(bench.get(job).status) == "queued"

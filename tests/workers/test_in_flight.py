@@ -114,10 +114,20 @@ def test_lost_lease_takes_its_open_work_along(runner: Runner) -> None:
     in_flight = InFlight({runner.version: runner})
     in_flight.add(*make_claim("a", runner.version, [["ada"], ["the river " * 500]]))
     run_batch(in_flight)
-    commit(in_flight, Exchange({"a": 1}, set(), None))
+    commit(in_flight, Exchange({"a": 1}, set(), None, lost={"a"}))
     assert in_flight.is_empty
     assert (in_flight.done, in_flight.leases) == ({}, [])
     assert runner.waiting_tokens(10**9) == 0
+
+
+def test_slice_that_was_committed_before_leaves_the_others_of_its_lease(runner: Runner) -> None:
+    in_flight = InFlight({runner.version: runner})
+    in_flight.add(*make_claim("a", runner.version, [["ada"], ["the river " * 500]]))
+    run_batch(in_flight)
+    commit(in_flight, Exchange({"a": 1}, set(), None))
+    assert in_flight.leases == ["a"]
+    run_out(in_flight)
+    assert [outcome.ref.job for outcome in in_flight.done["a"]] == ["job_a1"]
 
 
 def test_what_is_unfinished_is_told_and_no_longer_in_progress(runner: Runner) -> None:

@@ -89,6 +89,8 @@ class DrainLoop:
         self._useful = time.monotonic()
         #: Whether an idle core's last claim found nothing: the next one then waits until work comes.
         self._found_nothing = False
+        #: Whether the last claim found only work of ended jobs, and there may be more behind it.
+        self._has_more = False
         #: When this core last claimed or finished a small job.
         self._asked = -math.inf
 
@@ -173,6 +175,8 @@ class DrainLoop:
                 self._exchange(None, linger=linger)
             if was_idle and in_flight.has_items and core.settings.batch_wait_s:
                 self._gather()
+            if in_flight.is_empty and self._has_more:
+                return False
             if in_flight.is_empty:
                 self._found_nothing = linger
                 return not linger
@@ -242,6 +246,7 @@ class DrainLoop:
         elif part is not None:
             in_flight.add_fragment(part)
         core.leases = in_flight.leases
+        self._has_more = reply.has_more
         if reply.error is not None:
             self._lose_step(reply.error)
 

@@ -34,6 +34,10 @@ local SMALL_PAYLOAD_BYTES = 2048
 -- A core that reads a document looks for a second job in this many of an owner's larger jobs.
 local LOOK_PAST = 32
 
+-- A claim drops at most this many refs of ended jobs, which takes Redis a few milliseconds. Its core comes again at once.
+-- A job that the claim finds expired counts as EXPIRED of them, as ending it takes as long.
+local MOST_DROPPED, EXPIRED = 250, 10
+
 -- Take a ref that was removed from its lane or list.
 -- → its tokens; 0 if its job wants no result any more
 local function take(claim, ref, version)
@@ -41,10 +45,11 @@ local function take(claim, ref, version)
   local status, expires, options = unpack(call('HMGET', keys.job(id), 'status', 'expires_ms', 'options'))
   if is_open(status) and expires and tonumber(expires) <= claim.now then
     jobs.cut_short(id, 'expired', ask.ttl)
-    status = 'expired'
+    status, claim.dropped = 'expired', claim.dropped + EXPIRED
   end
   if not is_open(status) then
     charge(keys.WAITING, version, ref, -ref.tokens)
+    claim.dropped = claim.dropped + 1
     return 0
   end
   jobs.begin_job(id, status, ref.priority, ask.ttl)
@@ -61,16 +66,19 @@ local function take(claim, ref, version)
   return ref.tokens
 end
 
--- The ref at a place of a list. Texts before it that are no refs are dropped.
-local function ref_at(list, place)
-  local text = call('LINDEX', list, place)
+-- The first ref of a list. Texts before it that are no refs are dropped.
+local function first_ref(list)
+  local text = call('LINDEX', list, 0)
   while text do
     local ref = parse(text)
     if ref then return ref end
     drop_forged(list, text)
-    text = call('LINDEX', list, place)
+    text = call('LINDEX', list, 0)
   end
 end
+
+-- Returned refs that a claim looks at.
+local MOST_LOOKED_AT = 100
 
 -- Take work that returned from a lost claim. It goes before everything else, alone, to a core with nothing else in
 -- progress. Until it is taken, other cores claim nothing, so that one of them is soon idle. A core that reads a
@@ -79,19 +87,30 @@ end
 local function take_returned(claim)
   if claim.ask.laden then return false end
   for _, version in ipairs(claim.versions) do
-    local returned, place = keys.returned(version), 0
-    local ref = ref_at(returned, place)
-    while ref do
-      if claim.paused['owner:' .. ref.owner] then
-        place = place + 1
+    local returned, passed = keys.returned(version), 0
+    claim.dropped = claim.dropped + drop_ended(returned, version, MOST_DROPPED)
+    local texts = call('LRANGE', returned, 0, MOST_LOOKED_AT - 1)
+    for _, text in ipairs(texts) do
+      local ref = parse(text)
+      if not ref then
+        drop_forged(returned, text)
+      elseif claim.paused['owner:' .. ref.owner] then
+        passed = passed + 1
       elseif not claim.ask.idle then
         return true
       else
-        call('LREM', returned, 1, ref.text)
+        call('LREM', returned, 1, text)
         if take(claim, ref, version) > 0 then return true end
       end
-      ref = ref_at(returned, place)
     end
+    if passed == MOST_LOOKED_AT then
+      -- All of them are paused: the next claim looks at those behind.
+      call('LTRIM', returned, passed, -1)
+      call('RPUSH', returned, unpack(texts))
+    elseif #texts == MOST_LOOKED_AT then
+      claim.dropped = MOST_DROPPED
+    end
+    if claim.dropped >= MOST_DROPPED then return true end
   end
   return false
 end
@@ -101,13 +120,13 @@ end
 local function read_waiting(ask, version, priority, owner)
   local lane, line = keys.lane(version, priority, owner), keys.line(version, priority, owner)
   local scored = call('ZRANGE', line, 0, ask.laden and LOOK_PAST or 1, 'WITHSCORES')
-  local waiting = { lane = lane, line = line, small = ref_at(lane, 0) }
+  local waiting = { lane = lane, line = line, small = first_ref(lane) }
   for i = 1, #scored, 2 do
     local job, served = scored[i], tonumber(scored[i + 1])
     if job == SMALL_JOBS then
       waiting.charged = served
     elseif not waiting.larger then
-      local ref = ref_at(keys.refs(job), 0)
+      local ref = first_ref(keys.refs(job))
       if not ref then
         leave_line(line, job, version, priority, owner)
       else
@@ -129,6 +148,9 @@ local function serve(claim, waiting, kind, ref, version)
   local list = kind == 'small' and waiting.lane or keys.refs(ref.job)
   call('LPOP', list)
   local served = take(claim, ref, version)
+  if served == 0 and claim.dropped < MOST_DROPPED then
+    claim.dropped = claim.dropped + drop_ended(list, version, MOST_DROPPED - claim.dropped)
+  end
   if served > 0 then
     call('ZINCRBY', keys.shares(ref.priority), served, ref.owner)
     if kind == 'larger' then
@@ -160,10 +182,10 @@ local function take_one(claim, owner, priority, small, larger)
   end
 end
 
--- Take refs by fair shares while there is room.
+-- Take refs by fair shares while there is room, until the claim has dropped its part of those of ended jobs.
 local function take_from(claim, priority)
   local skipped, small_tokens = 0, {}
-  while pick.has_room(claim, claim.ask.spare, claim.ask.refs) do
+  while claim.dropped < MOST_DROPPED and pick.has_room(claim, claim.ask.spare, claim.ask.refs) do
     local owner = call('ZRANGE', keys.shares(priority), skipped, skipped)[1]
     if not owner then return end
     local line, before = owner .. ':' .. priority, claim.tokens
@@ -184,6 +206,10 @@ local function take_nothing(claim, is_held_up)
   local ask = claim.ask
   local core, bell = ask.core, keys.bell(ask.core)
   if ask.room == 0 then return { now_us() } end
+  if claim.dropped >= MOST_DROPPED then
+    call('SET', bell, 'r', 'EX', 30)
+    return { now_us(), 'more' }
+  end
   local part = ask.helps and not is_held_up and parts.take(core, claim.versions, ask.lease_ms)
   if part then
     call('SET', bell, 'r', 'EX', 30)
@@ -199,7 +225,7 @@ end
 
 -- claim{core, room, spare, met, refs, document, laden, lease_ms, linger, idle, helps, ttl, versions} → {Redis' time
 -- in µs, then if anything was taken: lease, and per ref: ref, version, payload, options; or `part`, and what
--- `parts.take` returns}
+-- `parts.take` returns; or `more` if only refs of ended jobs were taken off, and others may wait behind them}
 -- Takes up to `room` tokens, at least one; or up to `spare`, the excess from owners and priorities of which this core
 -- holds nothing. `met` lists what it holds: `owner:priority`, or `owner:priority:small` for a batch's worth of
 -- small jobs. If there is neither room nor such an owner, the bell stays as it is. A core that reads a document (more
@@ -211,7 +237,7 @@ define('claim', function(ask)
   if next(paused) then versions = unpaused(core, versions, paused) end
   local claim = {
     ask = ask, now = now_ms(), versions = versions, paused = paused, room = ask.room, met = {},
-    tokens = 0, taken = 0, last = 0, reply = { 0, '' }, held = {},
+    tokens = 0, taken = 0, dropped = 0, last = 0, reply = { 0, '' }, held = {},
     part = ask.room > 0 and part_of_little(core, versions, ask.room) or nil,
   }
   for _, line in ipairs(ask.met) do claim.met[line] = true end

@@ -116,7 +116,7 @@ local LOOKED_AT_OWNERS = 1000
 local function may_go_on(version, paused)
   if paused['model:' .. version] then return false end
   if not next(paused) then return true end
-  for _, text in ipairs(call('LRANGE', keys.returned(version), 0, -1)) do
+  for _, text in ipairs(call('LRANGE', keys.returned(version), 0, LOOKED_AT_OWNERS - 1)) do
     local ref = parse(text)
     if not (ref and paused['owner:' .. ref.owner]) then return true end
   end
@@ -130,18 +130,39 @@ local function may_go_on(version, paused)
   return false
 end
 
--- Remove the waiting refs of a larger job that ends, and subtract their tokens.
-local function drop_refs(job, version)
-  local texts, last = call('LRANGE', keys.refs(job), 0, -1), nil
-  for _, text in ipairs(texts) do
+-- Drop refs of ended jobs, and texts that are no refs, from the front of a list, at most `most`. → how many
+local function drop_ended(list, version, most)
+  local ended, forged, owed, total = 0, 0, {}, 0
+  for _, text in ipairs(call('LRANGE', list, 0, most - 1)) do
     local ref = parse(text)
-    if ref then
-      charge(keys.WAITING, version, ref, -ref.tokens)
-      last = ref
+    if not ref then
+      drop_forged(list, text)
+      forged = forged + 1
+    elseif job_is_open(ref.job) then
+      break
+    else
+      local account = ref.owner .. ':' .. ref.priority
+      ended, total, owed[account] = ended + 1, total + ref.tokens, (owed[account] or 0) + ref.tokens
     end
   end
-  if #texts > 0 then call('DEL', keys.refs(job)) end
+  if ended > 0 then
+    call('LTRIM', list, ended, -1)
+    add(keys.WAITING, version, -total)
+    for account, tokens in pairs(owed) do add(keys.OWED, account, -tokens) end
+  end
+  return ended + forged
+end
+
+-- Remove the waiting refs of a larger job that ends, and subtract their tokens.
+local function drop_refs(job, version)
+  local tokens, last = 0, nil
+  for _, text in ipairs(call('LRANGE', keys.refs(job), 0, -1)) do
+    local ref = parse(text)
+    if ref then tokens, last = tokens + ref.tokens, ref end
+  end
+  call('UNLINK', keys.refs(job))
   if last then
+    charge(keys.WAITING, version, last, -tokens)
     leave_line(keys.line(version, last.priority, last.owner), job, version, last.priority, last.owner)
   end
 end

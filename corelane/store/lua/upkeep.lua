@@ -125,32 +125,13 @@ local function prune_hosts(before, most)
   end
 end
 
--- Drop refs of ended jobs from the front of a list, up to the first ref of an open job.
--- → how many, including `dropped`
-local function prune_refs(list, version, dropped, most)
-  while dropped < most do
-    local text = call('LINDEX', list, 0)
-    if not text then break end
-    local ref = parse(text)
-    if not ref then
-      drop_forged(list, text)
-    elseif job_is_open(ref.job) then
-      break
-    else
-      call('LPOP', list)
-      charge(keys.WAITING, version, ref, -ref.tokens)
-    end
-    dropped = dropped + 1
-  end
-  return dropped
-end
-
 local function prune_lanes(version, dropped, most)
-  dropped = prune_refs(keys.returned(version), version, dropped, most)
+  local function drop(list) if dropped < most then dropped = dropped + drop_ended(list, version, most - dropped) end end
+  drop(keys.returned(version))
   for priority = 0, 2 do
     for _, owner in ipairs(call('ZRANGE', keys.shares(priority), 0, most - 1)) do
       local lane = keys.lane(version, priority, owner)
-      dropped = prune_refs(lane, version, dropped, most)
+      drop(lane)
       if call('EXISTS', lane) == 0 and call('SISMEMBER', keys.owner_lanes(priority, owner), version) == 1 then
         strike_off(version, priority, owner)
       end

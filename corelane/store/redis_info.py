@@ -51,7 +51,8 @@ async def read_redis(link: CommonLink) -> RedisState:
     info = await read_info(link, "persistence")
     # With an append-only file Redis takes writes although a snapshot failed.
     status = "aof_last_write_status" if info.get("aof_enabled") == "1" else "rdb_last_bgsave_status"
-    return RedisState(*memory, can_write=info.get(status) != "err")
+    used, limit, reserved = memory
+    return RedisState(used, limit, reserved, info.get(status) != "err")
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,7 +182,11 @@ DIAGNOSTICS = Board(
             [
                 Panel(
                     "Redis memory",
-                    [("corelane_redis_memory_bytes", "used"), ("corelane_redis_memory_limit_bytes > 0", "limit")],
+                    [
+                        ("corelane_redis_memory_bytes", "used"),
+                        ("corelane_redis_reserved_bytes", "results of accepted items"),
+                        ("corelane_redis_memory_limit_bytes > 0", "limit"),
+                    ],
                     "bytes",
                     width=4,
                 ),

@@ -24,7 +24,14 @@ def test_events_that_nobody_sends_turn_a_detail_red_and_cost_no_answer(service: 
     ready = service.http.get("/readyz")
     assert (ready.status_code, ready.json()["status"]) == (200, "ok")
     states = {name: detail["state"] for name, detail in ready.json()["details"].items()}
-    assert states == {"webhooks": "red", "sweeps": "green", "feeding": "green", "batches": "green", "parts": "green"}
+    assert states == {
+        "webhooks": "red",
+        "sweeps": "green",
+        "feeding": "green",
+        "batches": "green",
+        "parts": "green",
+        "redis": "green",
+    }
     shown = service.http.get("/metrics").text
     assert 'corelane_waiting_seconds{what="webhooks"} 6' in shown
     assert 'corelane_waiting_seconds{what="sweeps"} 0.0' in shown

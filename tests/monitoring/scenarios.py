@@ -42,6 +42,7 @@ HEALTHY = {
     'corelane_loop_age_seconds{loop="sweeps"}': "1x80",
     'corelane_loop_age_seconds{loop="feeding"}': "1x80",
     "corelane_redis_memory_bytes": "400000000x80",
+    "corelane_redis_reserved_bytes": "0x80",
     "corelane_redis_memory_limit_bytes": "1000000000x80",
 }
 
@@ -228,6 +229,7 @@ SCENARIOS = [
         "nobody posts webhooks", {'corelane_waiting_seconds{what="webhooks"}': "0x50 0+60x50"}, fires("WorkOverdue")
     ),
     Scenario("Redis is nearly full", {"corelane_redis_memory_bytes": "850000000x80"}, fires("RedisMemory")),
+    Scenario("Results will fill Redis", {"corelane_redis_reserved_bytes": "450000000x80"}, fires("RedisMemory")),
     Scenario(
         "Redis has no limit",
         {"corelane_redis_memory_bytes": "850000000x80", "corelane_redis_memory_limit_bytes": "0x80"},

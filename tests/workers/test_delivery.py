@@ -19,7 +19,6 @@ from standardwebhooks.webhooks import WebhookVerificationError
 
 from corelane.domain.ids import new_id
 from corelane.domain.jobs import Webhook
-from corelane.errors import StoreFull
 from corelane.log import Outage, get_logger
 from corelane.settings import Settings
 from corelane.store import keys
@@ -393,19 +392,15 @@ def test_bytes_of_an_event_are_those_that_were_kept_first(store: Deliveries) -> 
     assert (found.payload, found.data) == (b"first", None)
 
 
-def test_full_redis_refuses_the_bytes_of_an_event_and_keeps_what_they_are_made_of(
-    raw: redis.Redis, store: Deliveries
-) -> None:
-    delivery = announce(store, "https://a.example/x")
-    before = store.get(delivery)
-    raw.config_set("maxmemory", 1)
-    try:
-        with pytest.raises(StoreFull):
-            store.fix(delivery, b"bytes")
-    finally:
-        raw.config_set("maxmemory", 0)
-    assert store.get(delivery) == before
-    assert store.fix(delivery, b"bytes") == b"bytes"
+def test_full_redis_takes_what_ends_a_delivery(raw: redis.Redis, hooked: Settings, store: Deliveries) -> None:
+    with receiver(lambda _: (200, {}, b"")) as found:
+        delivery = announce(store, found.url)
+        raw.config_set("maxmemory", 1)
+        with sender(hooked):
+            try:
+                eventually(lambda: state(store, delivery) == "delivered")
+            finally:
+                raw.config_set("maxmemory", 0)
 
 
 def test_attempts_are_logged_and_shown_in_order(hooked: Settings, store: Deliveries) -> None:

@@ -72,7 +72,7 @@ def working(small_store: Bench, embedder: Artifact) -> Iterator[str]:
 def submit_texts(bench: Bench, version: str) -> str:
     """Submit a job of embeddings; return its id."""
     head = forms(TASK).head(model=version)
-    items = [TASK.item(id=f"i{n}", text=f"the number {n}") for n in range(ITEMS)]
+    items = [TASK.item.model_validate({"id": f"i{n}", "text": f"the number {n}"}) for n in range(ITEMS)]
     submission = Submission(head, PUBLIC, items, None, new_job_id())
 
     async def submit(link: Any) -> Any:
@@ -85,9 +85,13 @@ def submit_texts(bench: Bench, version: str) -> str:
 def test_embeddings_that_fill_redis_are_all_answered_once(small_store: Bench, working: str) -> None:
     jobs = [submit_texts(small_store, working)]
     eventually(lambda: small_store.get(jobs[0]).succeeded == ITEMS)
-    with pytest.raises(StoreFull, match=r"memory of 42 MB is full.*delete final jobs") as refusal:
+
+    def fill() -> None:
         while True:
             jobs.append(submit_texts(small_store, working))
+
+    with pytest.raises(StoreFull, match=r"memory of 42 MB is full.*delete final jobs") as refusal:
+        fill()
     assert refusal.value.retry_after_s > 1
     [issue] = [each for each in small_store.with_link(find_issues) if each.part == "redis"]
     assert "new jobs are refused, accepted ones are finished" in issue.text

@@ -174,7 +174,10 @@ def test_disk_of_redis_that_is_full_is_the_one_thing_that_is_wrong(
     try:
         raw.bgsave()
         eventually(lambda: raw.info("persistence")["rdb_last_bgsave_status"] == "err")
+        assert "redis" not in [each["part"] for each in read()["troubles"]], "its append-only file is written"
+        raw.config_set("appendonly", "no")
         found = read()
+        assert DISK_FULL in service.http.get("/readyz").json()["detail"]
         assert [(each["part"], each["text"]) for each in found["troubles"]] == [("redis", DISK_FULL)]
         assert DISK_FULL in found["forecast"]["text"]
         assert DISK_FULL in check_service(service.bench.settings).found
@@ -183,6 +186,7 @@ def test_disk_of_redis_that_is_full_is_the_one_thing_that_is_wrong(
         snapshot.rmdir()
         raw.bgsave()
         eventually(lambda: raw.info("persistence")["rdb_last_bgsave_status"] == "ok")
+        raw.config_set("appendonly", "yes")
     assert "corelane_redis_writes 1.0" in service.http.get("/metrics").text
 
 

@@ -67,10 +67,9 @@ class PartHistory:
     is_up: bool = False
     #: Exit statuses of the most recent lives, as long as they ended badly.
     deaths: list[int] = field(default_factory=list)
-    #: The last launches, and the exit status of the last life that ended.
+    #: The last launches, the exit status of the last life that ended, and why launches failed since then.
     recent: deque[datetime] = field(default_factory=lambda: deque(maxlen=MOST_LAUNCHES + 1))
     last_status: int | None = None
-    #: Why the last attempts to launch it failed.
     failures: list[str] = field(default_factory=list)
 
     def launched(self) -> None:
@@ -78,8 +77,7 @@ class PartHistory:
         self.launches += 1
         self.launched_at = self.began_at = datetime.now(UTC)
         self.recent.append(self.launched_at)
-        self.failures = []
-        self.is_up = False
+        self.is_up, self.failures = False, []
 
     def came_up(self) -> None:
         """Record that the part does its work."""
@@ -94,12 +92,11 @@ class PartHistory:
 
     def issue(self, now: datetime) -> str | None:
         """Return what is wrong with the part, or None. The issues are: it does not stay up, or does not come up."""
-        lives_s = (now - self.launched_at).total_seconds()
         recent = sum((now - at).total_seconds() < LAUNCHES_S for at in self.recent)
         if self.failures:
             return f"it cannot be launched: {self.failures[-1]}"
         ended = "" if self.last_status is None else f"; the last time it {describe_status(self.last_status)}"
-        if self.deaths and (not self.is_up or lives_s < STABLE_S):
+        if self.deaths and (not self.is_up or (now - self.launched_at).total_seconds() < STABLE_S):
             return f"it does not come up, and was launched {self.launches} times{ended}"
         if recent > MOST_LAUNCHES:
             return f"it does not stay up, and was launched {self.launches} times{ended}"
@@ -113,9 +110,8 @@ class PartHistory:
 
     def is_hopeless(self, first_tries: int) -> bool:
         """Return whether another launch would most likely end in the same way."""
-        own = sum(status != -signal.SIGKILL for status in self.deaths)
         tries = len(RELAUNCH_PAUSES_S) if self.was_ever_up else first_tries
-        return own >= tries or len(self.deaths) >= MOST_KILLS
+        return sum(status != -signal.SIGKILL for status in self.deaths) >= tries or len(self.deaths) >= MOST_KILLS
 
 
 @dataclass(slots=True)
@@ -308,7 +304,6 @@ class Supervisor:
                 output = await self._launch(part)
                 self.say(f"{part.name} is launched again")
             except (OSError, SetupError) as error:
-                # The machine cannot start a process now, or has no memory for one.
                 output = None
                 history.failures.append(str(error))
                 self.say(f"{part.name} cannot be launched: {error}; next try in {history.pause_s:g} s", "error")

@@ -126,8 +126,8 @@ class Sampler:
         if at_ms // COARSE_MS == since_ms // COARSE_MS:
             return
         fine = await self._link("XRANGE", keys.history("fine"), max(since_ms + 1, at_ms - 2 * COARSE_MS), "+")
-        commands = [_add("coarse", COARSE, merge([_parse_point(entry) for entry in fine]))]
-        await self._link.run("write", commands=commands)
+        point = merge([_parse_point(entry) for entry in fine])
+        await self._link.run("write", commands=[_add("coarse", COARSE, point)])
 
 
 def sampling(tools: "LoopTools") -> "Loop":

@@ -68,9 +68,9 @@ class Growth:
 def make_point(at_ms: int, before_ms: int, before: Series, now: Series, **gauges: Any) -> Point:
     """Return the point for the time between two readings. A sum that became smaller restarted from 0.
 
-    If the clock was set back in between, the point counts as one of the usual length.
     ``gauges`` are fields of the point, as they are at its end.
     """
+    # If the clock was set back, the point counts as one of the usual length.
     seconds = (at_ms - before_ms if at_ms > before_ms else POINT_MS) / 1000
     growth = Growth(seconds, before, now)
     jobs, waits = growth.histogram(m.JOB_S), growth.histogram(m.WAIT_S)

@@ -10,7 +10,6 @@ it raises StoreUnavailable, although Redis may have carried it out.
 """
 
 import asyncio
-import re
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from redis.backoff import NoBackoff
 from corelane.errors import CorelaneError, StoreFull, StoreUnavailable, UnknownModel
 from corelane.store import schema
 from corelane.store.link.connections import NoPrimary, make_async_pool, says_no_primary
+from corelane.store.link.full import memory_full
 from corelane.store.link.library import Command, read_library
 
 #: Longest time that a call waits for Redis to send anything, in seconds; blocking pops stay well below it.
@@ -32,16 +32,6 @@ SOCKET_TIMEOUT_S = 5
 
 #: Bytes that may wait to be sent; above that, callers wait.
 WRITE_BUFFER_BYTES = 1024 * 1024
-
-
-#: How `admission.lua` refuses what there is no memory for: bytes that are used, that results will take, and the limit.
-MEMORY_FULL = re.compile(r"MEMORYFULL (\d+) (\d+) (\d+)")
-
-#: What makes room in a full memory.
-NO_ROOM = (
-    "nothing was kept. There is room again when results expire, or are deleted: delete final jobs that you have read, "
-    "or have the operator raise `maxmemory`"
-)
 
 
 class VersionClosed(UnknownModel):
@@ -389,11 +379,9 @@ def translated(error: Exception) -> CorelaneError | None:
     text = str(error)
     match error:
         case redis.exceptions.OutOfMemoryError():
-            return StoreFull(f"Redis' memory is full; {NO_ROOM}")
-        case redis.exceptions.ResponseError() if found := MEMORY_FULL.search(text):
-            used, reserved, limit = (int(size) / 1e6 for size in found.groups())
-            needed = f"{used:,.0f} MB are used, and results of what was accepted will take {reserved:,.0f} MB"
-            return StoreFull(f"Redis' memory of {limit:,.0f} MB is full: {needed}; {NO_ROOM}")
+            return memory_full(text)
+        case redis.exceptions.ResponseError() if "MEMORYFULL" in text:
+            return memory_full(text)
         case NoPrimary():
             return StoreUnavailable(f"this Redis takes no writes, and no other was found: {text}")
         case redis.exceptions.ConnectionError() | redis.exceptions.TimeoutError() | OSError():

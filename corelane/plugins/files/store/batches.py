@@ -271,8 +271,7 @@ class BatchStore:
 
     async def is_time_to_tidy(self, every_s: int) -> bool:
         """Tell whether no process looked for stray files in the last ``every_s``. If so, the caller must do it now."""
-        commands = [("SET", keys.TIDIED, 1, "NX", "EX", every_s)]
-        return (await self._link.run("write", commands=commands))[0] is not None
+        return (await self._link.run("write", commands=[("SET", keys.TIDIED, 1, "NX", "EX", every_s)]))[0] is not None
 
     async def now_ms(self) -> int:
         """Return the server's time."""

@@ -101,20 +101,16 @@ def _read_config(source: ModelSource) -> Any:
         raw = json.loads(path.read_bytes())
         config = AutoConfig.from_pretrained(source.folder, trust_remote_code=False)
     except (OSError, KeyError, ValueError, AttributeError, TypeError) as error:
+        if "trust_remote_code" in str(error):
+            told = "needs the code beside it (`auto_map`), which Corelane never runs: use a model without such code"
+            raise ModelRefused(f"{source.label} {told}") from error
         kind = "" if isinstance(error, json.JSONDecodeError) else ": unknown architecture"
-        raise ModelRefused(f"{path} cannot be used{kind}: {reason_of(error)}") from error
+        raise ModelRefused(f"{path} cannot be used{kind}: {first_line(error)}") from error
     task = compile_task(source.task)
     check_family(source.label, config)
     check_heads(task, source.label, raw.get("architectures") or [])
     task.check(source.label, source.folder, config)
     return config
-
-
-def reason_of(error: Exception) -> str:
-    """Return in a line why Transformers does not load a model."""
-    if "trust_remote_code" in str(error):
-        return "it needs the code beside it (`auto_map`), which Corelane never runs: use a model without such code"
-    return first_line(error)
 
 
 def _load_tokenizer(source: ModelSource) -> Any:
@@ -123,7 +119,7 @@ def _load_tokenizer(source: ModelSource) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(source.folder, trust_remote_code=False)
     except (OSError, KeyError, ValueError, AttributeError, TypeError, ImportError) as error:
-        raise ModelRefused(f"the tokenizer of {source.label} does not load: {reason_of(error)}") from error
+        raise ModelRefused(f"the tokenizer of {source.label} does not load: {first_line(error)}") from error
     if not tokenizer.is_fast:
         raise ModelRefused(f"{source.label} has no fast tokenizer (tokenizer.json), which character offsets need")
     return tokenizer
@@ -141,7 +137,7 @@ def _load_network(source: ModelSource, config: Any) -> Any:
             output_loading_info=True,
         )
     except (OSError, KeyError, ValueError, RuntimeError, AttributeError, TypeError, SafetensorError) as error:
-        raise ModelRefused(f"the weights of {source.label} do not load: {reason_of(error)}") from error
+        raise ModelRefused(f"the weights of {source.label} do not load: {first_line(error)}") from error
     if absent := task.untrained(loading):
         raise ModelRefused(
             f"{source.label} lacks weights, {absent[0]} among {len(absent)}: it was not trained to {task.trained_to}"

@@ -279,6 +279,8 @@ def test_api_and_keeper_killed_in_between_lose_and_repeat_nothing(service: Servi
     answer(service, job["id"])
     lines = service.http.get(job["urls"]["results"], headers={"Accept": "application/x-ndjson"}).content
     require_each_in_its_place(lines.splitlines(), 1000, "item")
+    page = service.http.get(job["urls"]["results"], params={"limit": 1000}).json()
+    assert page["data"] == [orjson.loads(line) for line in lines.splitlines()]
     counts = service.http.get(job["urls"]["self"]).json()["counts"]
     assert (counts["succeeded"], counts["failed"]) == (990, 10)
 

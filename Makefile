@@ -76,6 +76,12 @@ chromium: ## Install Debian's chromium for the tests of the console, if it is mi
 nginx: ## Install Debian's nginx for the tests of docs/23-security.md and docs/22-redis.md, if it is missing and this user may
 	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || deploy/debian.sh nginx "the tests of nginx in front"
 
+.PHONY: typescript
+typescript: ## Get what checks the OpenAPI document and makes types of it, from npm, which Debian has
+	@command -v npm >/dev/null || deploy/debian.sh npm "the tests of a client in TypeScript"
+	@cd tests/typescript && npm install --silent --no-package-lock --no-audit --no-fund || \
+		echo "no tools of TypeScript: the tests of a client in it are skipped" >&2
+
 .PHONY: test-browser
 test-browser: $(VENV)/.installed-dev chromium ## Run the tests of the console alone, in chromium
 	CORELANE_TEST_BROWSER=required $(BIN)/python -m pytest tests/browser

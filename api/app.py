@@ -102,6 +102,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
         title="Corelane",
         version=__version__,
         summary=SUMMARY,
+        license_info={"name": "Apache 2.0", "identifier": "Apache-2.0"},
         lifespan=lifespan,
         dependencies=[Depends(refuse_unknown_parameters)],
         openapi_url=None,

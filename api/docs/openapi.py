@@ -3,9 +3,12 @@
 They are: how to send a key, the problems from the layers, and the forms of each task's jobs and results.
 """
 
+import re
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
+import orjson
 from fastapi import FastAPI
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
@@ -42,8 +45,12 @@ def describe_common_responses(app: FastAPI, *, requires_keys: bool) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            add_common_responses(plain(), requires_keys=requires_keys)
-            add_forms(plain())
+            document = plain()
+            add_common_responses(document, requires_keys=requires_keys)
+            add_forms(document)
+            describe_streams(document)
+            tell_defaults(document)
+            document["servers"] = [{"url": "/"}]
         return plain()
 
     app.openapi = openapi  # type: ignore[method-assign]
@@ -51,18 +58,16 @@ def describe_common_responses(app: FastAPI, *, requires_keys: bool) -> None:
 
 def add_common_responses(document: dict[str, Any], *, requires_keys: bool) -> None:
     """Add the problems and the ways to send a key to a document."""
-    if requires_keys:
-        document.setdefault("components", {})["securitySchemes"] = SCHEMES
+    document.setdefault("components", {})["securitySchemes"] = SCHEMES
+    document["security"] = [*([] if requires_keys else [{}]), *({name: []} for name in SCHEMES)]
     problem = {"content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     for path, operations in document["paths"].items():
         if not path.startswith(("/v1/", "/v2/")):
+            for operation in operations.values():
+                operation["security"] = []
             continue
         for operation in operations.values():
-            if requires_keys:
-                operation["security"] = [{name: []} for name in SCHEMES]
             possible = ACCESS | (BODY if "requestBody" in operation else {})
-            for each in operation["responses"].values():
-                drop_text_schema(each.get("content", {}))
             for status, description in possible.items():
                 operation["responses"].setdefault(status, {"description": description, **problem})
 
@@ -83,6 +88,8 @@ def add_forms(document: dict[str, Any]) -> None:
         # The field by which a result is known to be of its task is always there.
         schema = schemas[form.__name__]
         schema["required"] = [*dict.fromkeys([*schema["required"], form.mark])]
+        schema.pop("additionalProperties", None)
+    jobs_by_task(schemas)
     schemas["Result"] = {"title": "Result", "description": "A result, by task.", "oneOf": references(results)}
     for path, method in (("/v1/jobs", "post"), ("/v1/jobs/{job_id}", "put")):
         content = document["paths"][path][method]["requestBody"]["content"]
@@ -109,8 +116,62 @@ def previews(schemas: Mapping[str, Any]) -> dict[tuple[str, ...], dict[str, Any]
     return found
 
 
-def drop_text_schema(content: dict[str, Any]) -> None:
-    """Drop the schema of an event stream's text: it is described event by event (``itemSchema``)."""
-    stream = content.get("text/event-stream", {})
-    if "itemSchema" in stream:
-        stream.pop("schema", None)
+def jobs_by_task(schemas: dict[str, Any]) -> None:
+    """Let a job be one of as many forms as there are tasks: its `task` says what its results are."""
+    plain, forms_by_task = schemas["Job"], {}
+    for task in TASKS.values():
+        job = deepcopy(plain)
+        job["title"] = "".join(part.title() for part in task.name.split("-")) + "Job"
+        job["properties"]["task"] |= {"const": task.name}
+        for kind in job["properties"]["results"]["anyOf"]:
+            if kind.get("type") == "array":
+                kind["items"] = references([task.result])[0]
+        schemas[job["title"]] = job
+        forms_by_task[task.name] = f"#/components/schemas/{job['title']}"
+    schemas["Job"] = {
+        "title": "Job",
+        "description": plain["description"],
+        "oneOf": [{"$ref": each} for each in forms_by_task.values()],
+        "discriminator": {"propertyName": "task", "mapping": forms_by_task},
+    }
+
+
+def describe_streams(node: Any) -> None:
+    """Describe lines and events as OpenAPI 3.1 can: a text, and the schema of one of its parts."""
+    for name, each in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+        if isinstance(each, dict) and "itemSchema" in each:
+            text = {"type": "string", "contentMediaType": name, "contentSchema": each.pop("itemSchema")}
+            each["schema"] = {"description": each.get("schema", {}).get("description", "One part each."), **text}
+        describe_streams(each)
+
+
+def tell_defaults(document: dict[str, Any]) -> None:
+    """Say which fields may be missing: a client's types take a field with a default for one that is always there.
+
+    In a request such a field may be left out, and in a reply it is there. So `default` is replaced by `required` in
+    schemas of replies alone, and by a sentence in all others.
+    """
+    schemas = document["components"]["schemas"]
+    operations = [each for path in document["paths"].values() for each in path.values()]
+    sent = _named_in([[each.get("requestBody"), each.get("parameters")] for each in operations], schemas)
+    for name, schema in schemas.items():
+        for field, each in schema.get("properties", {}).items():
+            if "default" not in each:
+                continue
+            default = each.pop("default")
+            if name not in sent:
+                schema["required"] = [*dict.fromkeys([*schema.get("required", ()), field])]
+            elif default is not None:
+                each["description"] = (
+                    f"{each.get('description', '')} By default {orjson.dumps(default).decode()}.".strip()
+                )
+
+
+def _named_in(node: Any, schemas: Mapping[str, Any]) -> set[str]:
+    """Return the names of all schemas that a part of a document refers to, and that these refer to."""
+    found, waiting = set[str](), [node]
+    while waiting:
+        names = set(re.findall(r"#/components/schemas/([\w.-]+)", str(waiting.pop()))) - found
+        found |= names
+        waiting += [schemas[name] for name in names]
+    return found

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from api.deps import AS_READER, StateDep
 from api.errors import documented
 from corelane.domain.ids import iso_time
-from corelane.domain.jobs import DEFAULT_TASK, is_none
+from corelane.domain.jobs import DEFAULT_TASK, UNLESS_NULL
 from corelane.domain.overview import device_figures
 from corelane.domain.pauses import Pause, PauseKind
 from corelane.errors import NotFound
@@ -114,10 +114,10 @@ class ModelInfo(BaseModel):
         None, description="The highest `min_precision` that gives answers; null if it is not calibrated."
     )
     input_schema: dict[str, Any] | None = Field(
-        None, exclude_if=is_none, description="JSON Schema of its items, where the task leaves that to the model."
+        None, **UNLESS_NULL, description="JSON Schema of its items, where the task leaves that to the model."
     )
     output_schema: dict[str, Any] | None = Field(
-        None, exclude_if=is_none, description="JSON Schema of the outputs in its results, likewise."
+        None, **UNLESS_NULL, description="JSON Schema of the outputs in its results, likewise."
     )
     verified: bool = Field(True, description="Whether it was compared with the model it was made from.")
     created_at: str

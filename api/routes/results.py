@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Header, Query, Response
@@ -27,7 +27,13 @@ STREAM_PAGE = 500
 STREAM_POLL_S = 0.5
 
 
-@router.get("/{job_id}/results", responses={200: {"content": {NDJSON: {}}}}, response_model=ResultList)
+#: The other form of all results.
+STREAMED: dict[int | str, dict[str, Any]] = {
+    200: {"content": {NDJSON: {"itemSchema": {"$ref": "#/components/schemas/Result"}}}}
+}
+
+
+@router.get("/{job_id}/results", responses=STREAMED, response_model=ResultList)
 async def list_results(
     job_id: JobId,
     state: StateDep,

@@ -5,6 +5,7 @@ The wire format is stable from version 1 on: fields may be added, but none is re
 
 from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, cast
 
 from pydantic import (
@@ -62,6 +63,12 @@ _PRIORITIES = tuple(Priority)
 def is_none(value: object) -> bool:
     """Return whether a value is null, so that its field is left out."""
     return value is None
+
+
+#: Of a field that is left out where it is null: its schema has no default, so it is optional in a reply too.
+UNLESS_NULL: Mapping[str, Any] = MappingProxyType(
+    {"exclude_if": is_none, "json_schema_extra": lambda schema: schema.pop("default", None)}
+)
 
 
 def not_blank(text: str) -> str:
@@ -353,13 +360,13 @@ class Job(BaseModel):
     error: ItemError | None = Field(None, description="Why the job as a whole could not go on.")
     results_from: int = Field(0, ge=0, description="Results before this item were dropped, as their reader asked.")
     retry_of: str | None = Field(None, description="The job whose unanswered items these are.")
-    input: JobInput | None = Field(None, exclude_if=is_none, description="With `input_url` only.")
-    output: JobOutput | None = Field(None, exclude_if=is_none, description="With `output_url` only.")
+    input: JobInput | None = Field(None, **UNLESS_NULL, description="With `input_url` only.")
+    output: JobOutput | None = Field(None, **UNLESS_NULL, description="With `output_url` only.")
     failures: list[FailureCount] | None = Field(
-        None, exclude_if=is_none, description="Of items that failed: how many with each code, the most first."
+        None, **UNLESS_NULL, description="Of items that failed: how many with each code, the most first."
     )
     owner: str | None = Field(
-        None, exclude_if=is_none, description="Its owner, where an admin looks at another owner's job."
+        None, **UNLESS_NULL, description="Its owner, where an admin looks at another owner's job."
     )
     urls: JobUrls
     options: GivenOptions

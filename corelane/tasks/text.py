@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, Field
 
 from corelane.domain.dispatch import estimate, estimate_tokens, estimate_windows, measure
-from corelane.domain.jobs import Item, Text, is_none
+from corelane.domain.jobs import UNLESS_NULL, Item, Text
 from corelane.errors import TooLarge
 from corelane.settings import Settings
 from corelane.tasks.task import Parts, Task
@@ -18,9 +18,9 @@ class Offsets(BaseModel):
     """The same stretch of a text in other units, each as [start, end]; only those that were asked for are there."""
 
     utf16: tuple[int, int] | None = Field(
-        None, exclude_if=is_none, description="UTF-16 code units: `text.slice(start, end)` in JavaScript."
+        None, **UNLESS_NULL, description="UTF-16 code units: `text.slice(start, end)` in JavaScript."
     )
-    bytes: tuple[int, int] | None = Field(None, exclude_if=is_none, description="Bytes of the text in UTF-8.")
+    bytes: tuple[int, int] | None = Field(None, **UNLESS_NULL, description="Bytes of the text in UTF-8.")
 
 
 def check_text(settings: Settings, place: str, name: str, text: str) -> None:

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 import pytest
+from openapi_spec_validator import validate
 
 from api.app import create_app
 from corelane.domain.events import EventType
@@ -52,7 +53,7 @@ def test_every_list_of_every_body_has_a_bound(document: dict[str, Any]) -> None:
         for operation in operations.values():
             for content in operation.get("requestBody", {}).get("content", {}).values():
                 walk(content.get("schema"), path)
-                walk(content.get("itemSchema"), path)
+                walk(content.get("schema", {}).get("contentSchema"), path)
     assert {"HfSimilarity", "EmbeddingsBody", "RerankBody", "Ranked", "LabelledText"} <= seen
     assert unbounded == []
 
@@ -73,12 +74,18 @@ def test_jobs_lines_and_results_are_documented_by_task(document: dict[str, Any])
     for path, method in (("/v1/jobs", "post"), ("/v1/jobs/{job_id}", "put")):
         content = document["paths"][path][method]["requestBody"]["content"]
         assert len(content["application/json"]["schema"]["anyOf"]) == len(TASKS)
-        assert {"$ref": "#/components/schemas/ClassifiedText"} in content["application/x-ndjson"]["itemSchema"]["anyOf"]
+        line = content["application/x-ndjson"]["schema"]["contentSchema"]
+        assert {"$ref": "#/components/schemas/ClassifiedText"} in line["anyOf"]
     results = [schemas[each["$ref"].rpartition("/")[2]] for each in schemas["Result"]["oneOf"]]
     assert {task.result.mark for task in TASKS.values()} == {
         next(name for name in schema["required"] if name in Result.forms) for schema in results
     }
-    assert "#/components/schemas/Result" in str(schemas["Job"])
+    assert set(schemas["Job"]["discriminator"]["mapping"]) == set(TASKS)
+    for task, name in schemas["Job"]["discriminator"]["mapping"].items():
+        job = schemas[name.rpartition("/")[2]]
+        assert (job["properties"]["task"]["const"], job["properties"]["object"]["const"]) == (task, "job")
+        assert {"object", "task", "priority"} <= set(job["required"])
+        assert f"schemas/{TASKS[task].result.__name__}'" in str(job["properties"]["results"])
     assert "#/components/schemas/Result" in str(schemas["ResultList"])
 
 
@@ -101,7 +108,7 @@ def test_every_route_of_a_job_says_that_it_may_be_kept_no_longer(document: dict[
 def test_stream_of_events_is_documented_event_by_event(document: dict[str, Any]) -> None:
     responses = document["paths"]["/v1/jobs/{job_id}/events"]["get"]["responses"]
     assert {"200", "204", "404", "422", "503"} <= set(responses)
-    event = responses["200"]["content"]["text/event-stream"]["itemSchema"]["properties"]
+    event = responses["200"]["content"]["text/event-stream"]["schema"]["contentSchema"]["properties"]
     assert event["event"]["enum"] == [str(each) for each in EventType]
     kinds = event["data"]["contentSchema"]["anyOf"]
     assert {"answer", "labels", "entities"} <= {name for each in kinds[1]["anyOf"] for name in each["required"]}
@@ -117,15 +124,26 @@ def test_stream_of_events_is_documented_event_by_event(document: dict[str, Any])
 def test_every_route_says_what_the_gate_answers_and_how_to_send_a_key_where_one_is_asked_for(
     document: dict[str, Any],
 ) -> None:
-    assert "securitySchemes" not in document["components"]
+    assert document["security"] == [{}, {"bearer": []}, {"header": []}]
     for path, operations in document["paths"].items():
         for operation in operations.values():
             if path.startswith("/v1/"):
                 assert {"401", "403", "429"} <= set(operation["responses"]), path
-            assert "security" not in operation, path
+            assert ("security" not in operation) == path.startswith(("/v1/", "/v2/")), path
     guarded = create_app(Settings(auth="required")).openapi()
     assert set(guarded["components"]["securitySchemes"]) == {"bearer", "header"}
-    assert guarded["paths"]["/v1/cores"]["get"]["security"] == [{"bearer": []}, {"header": []}]
+    assert guarded["security"] == [{"bearer": []}, {"header": []}]
+
+
+@pytest.mark.parametrize("auth", ["off", "required"])
+def test_document_is_valid_and_no_field_with_a_default_is_taken_for_a_required_one(auth: str) -> None:
+    document = create_app(Settings(auth=auth)).openapi()
+    validate(document)
+    assert document["servers"] == [{"url": "/"}]
+    schemas = document["components"]["schemas"]
+    fields = [each for schema in schemas.values() for each in schema.get("properties", {}).values()]
+    assert [each for each in fields if "default" in each] == []
+    assert "required" not in schemas["TextClassificationJobRequest"]
 
 
 def test_what_is_posted_to_webhooks_is_documented(document: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ from typing import ClassVar, Self
 
 from pydantic import BaseModel, Field, field_validator, model_validator
 
-from corelane.domain.jobs import ERROR, WINDOWS, CallersId, Item, ItemError, Result, is_none, not_blank
+from corelane.domain.jobs import ERROR, UNLESS_NULL, WINDOWS, CallersId, Item, ItemError, Result, not_blank
 from corelane.tasks.text import Offsets
 
 
@@ -43,7 +43,7 @@ class Answer(BaseModel):
         description="Share of the model's belief, over all spans and `no answer`; with a calibrated model the "
         "probability that the answer is right.",
     )
-    offsets: Offsets | None = Field(None, exclude_if=is_none, description="With the option `offsets` only.")
+    offsets: Offsets | None = Field(None, **UNLESS_NULL, description="With the option `offsets` only.")
 
 
 class AnswerResult(Result):

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from corelane.domain.jobs import Priority, Text, is_none
+from corelane.domain.jobs import UNLESS_NULL, Priority, Text
 from corelane.domain.wire import MOST_LISTED, Entry, at_most, in_pieces
 from corelane.tasks.dialects import MODEL, Asked, Dialect, Foreign, Told
 from corelane.tasks.text_ranking.wire import Ranked, RankingOptions
@@ -68,7 +68,7 @@ class Reranked(BaseModel):
 
     index: int = Field(description="Its position in the request.")
     relevance_score: float = Field(description="Between 0 and 1.")
-    document: RerankDocument | None = Field(None, exclude_if=is_none, description="With `return_documents` only.")
+    document: RerankDocument | None = Field(None, **UNLESS_NULL, description="With `return_documents` only.")
 
 
 class ApiVersion(BaseModel):
@@ -104,7 +104,7 @@ class RerankReply(BaseModel):
     model: str = Field(description="The model version that judged them.")
     results: list[Reranked]
     meta: RerankMeta
-    usage: RerankUsage | None = Field(None, exclude_if=is_none, description="Tokens that the model read.")
+    usage: RerankUsage | None = Field(None, **UNLESS_NULL, description="Tokens that the model read.")
 
 
 class Rerank(Dialect):

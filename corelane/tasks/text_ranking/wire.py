@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, FailFast, Field
 
-from corelane.domain.jobs import ERROR, WINDOWS, Item, ItemError, Result, TaskOptions, Text, is_none
+from corelane.domain.jobs import ERROR, UNLESS_NULL, WINDOWS, Item, ItemError, Result, TaskOptions, Text
 from corelane.domain.wire import MOST_LISTED, at_most
 
 #: The texts of one item. Of wrong ones the first is told alone.
@@ -34,7 +34,7 @@ class RankedText(BaseModel):
 
     index: int = Field(ge=0, description="Position of the text in the item's `texts`.")
     score: float
-    text: str | None = Field(None, exclude_if=is_none, description="With the option `return_texts` only.")
+    text: str | None = Field(None, **UNLESS_NULL, description="With the option `return_texts` only.")
 
 
 class RankingResult(Result):

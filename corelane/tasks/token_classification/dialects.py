@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, Field
 
-from corelane.domain.jobs import is_none
+from corelane.domain.jobs import UNLESS_NULL
 from corelane.domain.wire import at_most
 from corelane.tasks.dialects import MODEL, Asked, Dialect, Foreign, PipelineParameters, Texts, Told, as_given, listed
 from corelane.tasks.text import TextItem
@@ -39,8 +39,8 @@ class HfTokens(Foreign):
 class HfEntity(BaseModel):
     """One entity: ``text[start:end] == word``."""
 
-    entity_group: str | None = Field(None, exclude_if=is_none, description="Its label, if tokens are aggregated.")
-    entity: str | None = Field(None, exclude_if=is_none, description="Its label, with the strategy `none`.")
+    entity_group: str | None = Field(None, **UNLESS_NULL, description="Its label, if tokens are aggregated.")
+    entity: str | None = Field(None, **UNLESS_NULL, description="Its label, with the strategy `none`.")
     score: float
     word: str
     start: int

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from corelane.domain.jobs import ERROR, WINDOWS, ItemError, Result, TaskOptions, is_none
+from corelane.domain.jobs import ERROR, UNLESS_NULL, WINDOWS, ItemError, Result, TaskOptions
 from corelane.domain.wire import at_most
 from corelane.tasks.text import Offsets, OffsetUnit
 
@@ -37,7 +37,7 @@ class Entity(BaseModel):
     end: int = Field(ge=0, description="One past the last code point.")
     text: str
     score: float = Field(ge=0, le=1)
-    offsets: Offsets | None = Field(None, exclude_if=is_none, description="With the option `offsets` only.")
+    offsets: Offsets | None = Field(None, **UNLESS_NULL, description="With the option `offsets` only.")
 
 
 class EntitiesResult(Result):

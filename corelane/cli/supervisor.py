@@ -92,13 +92,12 @@ class PartHistory:
 
     def issue(self, now: datetime) -> str | None:
         """Return what is wrong with the part, or None. The issues are: it does not stay up, or does not come up."""
-        recent = sum((now - at).total_seconds() < LAUNCHES_S for at in self.recent)
         if self.failures:
             return f"it cannot be launched: {self.failures[-1]}"
         ended = "" if self.last_status is None else f"; the last time it {describe_status(self.last_status)}"
         if self.deaths and (not self.is_up or (now - self.launched_at).total_seconds() < STABLE_S):
             return f"it does not come up, and was launched {self.launches} times{ended}"
-        if recent > MOST_LAUNCHES:
+        if sum((now - at).total_seconds() < LAUNCHES_S for at in self.recent) > MOST_LAUNCHES:
             return f"it does not stay up, and was launched {self.launches} times{ended}"
         coming_s = (now - self.began_at).total_seconds()
         return None if self.is_up or coming_s <= SLOW_S else f"it is not up {coming_s:.0f} s after its launch"

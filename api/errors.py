@@ -68,14 +68,12 @@ MAX_ERRORS = 20
 
 PROBLEM_TYPE = "application/problem+json"
 
-#: Paths that OpenAI's stock client uses: their problems also have OpenAI's form of an error, as the member ``error``.
-OPENAI_PATHS = (
-    *("/v1/files", "/v1/batches", "/v1/models"),
-    *(path for path, dialect in DIALECTS.items() if dialect.tells_openai),
-)
+#: Paths that OpenAI's stock client uses, beside its dialects.
+OPENAI_PATHS = ("/v1/files", "/v1/batches", "/v1/models")
 
-#: OpenAI's names for kinds of errors.
+#: OpenAI's names for kinds of errors, and for a code.
 OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+OPENAI_CODES = {errors.UnknownModel.code: "model_not_found"}
 
 
 class OpenAIError(BaseModel):
@@ -115,7 +113,10 @@ class Problem(BaseModel):
     earliest_feasible_s: int | None = Field(
         None, description="With `deadline_infeasible`: the smallest `expires_in_s` that can be met now."
     )
-    error: OpenAIError | None = Field(None, description="The same for OpenAI's clients, on the paths that they use.")
+    error: OpenAIError | str | None = Field(
+        None, description="The same for clients of OpenAI and of Hugging Face, on the paths that they use."
+    )
+    message: str | None = Field(None, description="The same for Cohere's clients.")
 
 
 def documented(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -146,12 +147,23 @@ def problem(status: int, code: str, detail: str, retry_after_s: int = RETRY_AFTE
     return JSONResponse(body | more, status, headers, media_type=PROBLEM_TYPE)
 
 
-def for_openai(path: str, status: int, code: str, detail: str, param: str | None = None) -> dict[str, Any]:
-    """Return the member ``error`` of a problem on paths that OpenAI's client uses; empty on others."""
-    if not any(path == each or path.startswith(f"{each}/") for each in OPENAI_PATHS):
+def in_words_of_others(path: str, status: int, code: str, detail: str, param: str | None = None) -> dict[str, Any]:
+    """Return the members of a problem that other services' clients read on a path; none on Corelane's own."""
+    dialect = DIALECTS.get(path)
+    if dialect is None and not any(path == each or path.startswith(f"{each}/") for each in OPENAI_PATHS):
         return {}
+    if dialect is not None and dialect.errors_of != "openai":
+        return {"error" if dialect.errors_of == "hugging face" else "message": detail}
     kind = OPENAI_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    return {"error": OpenAIError(message=detail, type=kind, code=code, param=param).model_dump()}
+    told = OpenAIError(message=detail, type=kind, code=OPENAI_CODES.get(code, code), param=param)
+    return {"error": told.model_dump()}
+
+
+def status_for(path: str, error: errors.CorelaneError) -> int:
+    """Return the HTTP status of an error on a path: other services call a model that is not there not found."""
+    if isinstance(error, errors.UnknownModel) and path in DIALECTS and not DIALECTS[path].is_own:
+        return 404
+    return status_of(error)
 
 
 def status_of(error: errors.CorelaneError) -> int:
@@ -181,7 +193,7 @@ def count_problem(request: Request, code: str) -> None:
 
 async def _foreseen(request: Request, error: Exception) -> JSONResponse:
     known = error if isinstance(error, errors.CorelaneError) else errors.CorelaneError(str(error))
-    status = status_of(known)
+    status = status_for(request.url.path, known)
     count_problem(request, known.code)
     if not (isinstance(known, errors.NotReady) and request.url.path in PROBES):
         log.log(30 if status >= 500 else 20, "problem", code=known.code, status=status)
@@ -189,7 +201,7 @@ async def _foreseen(request: Request, error: Exception) -> JSONResponse:
     more: dict[str, Any] = (
         {"earliest_feasible_s": known.earliest_feasible_s} if isinstance(known, errors.DeadlineInfeasible) else {}
     )
-    more |= for_openai(request.url.path, status, known.code, known.detail)
+    more |= in_words_of_others(request.url.path, status, known.code, known.detail)
     return problem(status, known.code, known.detail, retry_after_s, **more)
 
 
@@ -202,7 +214,7 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     first = f"{listed[0]['at']}: {listed[0]['detail']}" if listed else "the request is not valid"
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     more += error.hint if isinstance(error, WrongForm) else ""
-    told = for_openai(request.url.path, 422, code, first + more, listed[0]["at"] if listed else None)
+    told = in_words_of_others(request.url.path, 422, code, first + more, listed[0]["at"] if listed else None)
     return problem(422, code, first + more, errors=listed, **told)
 
 
@@ -229,7 +241,7 @@ async def _http(request: Request, error: Exception) -> JSONResponse:
     code = HTTP_CODES.get(status, "http_error")
     count_problem(request, code)
     detail = HTTP_DETAILS.get(status, f"HTTP {status}")
-    return problem(status, code, detail, **for_openai(request.url.path, status, code, detail))
+    return problem(status, code, detail, **in_words_of_others(request.url.path, status, code, detail))
 
 
 async def _gone(request: Request, error: Exception) -> JSONResponse:  # noqa: ARG001  # the signature is Starlette's
@@ -242,7 +254,7 @@ async def _unforeseen(request: Request, error: Exception) -> JSONResponse:
     count_problem(request, "internal")
     log.error("unforeseen_error", path=request.url.path, exc_info=error)
     detail = "something broke that should not; the service's log says what"
-    response = problem(500, "internal", detail, **for_openai(request.url.path, 500, "internal", detail))
+    response = problem(500, "internal", detail, **in_words_of_others(request.url.path, 500, "internal", detail))
     # This is sent outside the layer that adds these headers.
     response.headers.update(STRICT)
     return response

@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from api.jobs import Jobs
+from api.late_jobs import LateJobs
 from api.middleware.key_cache import KeyCache
 from api.middleware.open_files import OpenFiles
 from api.middleware.rate_limit import RateLimiter
@@ -59,6 +60,7 @@ class AppState:
         self.metrics, self.fleet = ProcessMetrics("api"), Fleet(link)
         self.store = JobStore(link, settings, bell, gate)
         self.jobs = Jobs(self.store, self.fleet, settings, self.metrics, tracer)
+        self.late_jobs = LateJobs(self.store)
         self.open_files = OpenFiles(self.metrics)
         self.flushing = Flushing(self.metrics, link, self._measure)
         self.key_finder = ApiKeyFinder(link)
@@ -116,6 +118,7 @@ class AppState:
 
     async def _close(self) -> None:
         await self.jobs.completions.close()
+        await self.late_jobs.close()
         await self.keys.close()
         await self.rate_limiter.close()
         for each in self._running:

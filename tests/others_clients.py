@@ -6,7 +6,8 @@ import cohere
 import numpy as np
 import pytest
 from huggingface_hub import InferenceClient, close_session
-from openai import OpenAI, UnprocessableEntityError
+from huggingface_hub.errors import HfHubHTTPError
+from openai import NotFoundError, OpenAI, UnprocessableEntityError
 
 TEXTS = ["The room was clean.", "Ada Lovelace was born in London.", "A parcel came late."]
 
@@ -36,6 +37,9 @@ def check_openai(url: str, model: str, dimensions: int) -> None:
             with pytest.raises(UnprocessableEntityError, match=said) as caught:
                 client.embeddings.create(model=model, input=wrong)
             assert (caught.value.type, caught.value.param) == ("invalid_request_error", caught.value.param)
+        with pytest.raises(NotFoundError) as unknown:
+            client.embeddings.create(model="no-such", input="a")
+        assert unknown.value.code == "model_not_found"
 
 
 def check_hugging_face(url: str, models: dict[str, str]) -> dict[str, Any]:
@@ -67,8 +71,10 @@ def check_hugging_face(url: str, models: dict[str, str]) -> dict[str, Any]:
     assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     same, other = found["sentence-similarity"]
     assert same == pytest.approx(1, abs=1e-5) != other
-    with pytest.raises(Exception, match="nothing is ever cut off"):
-        client("feature-extraction").feature_extraction(TEXTS[0], truncate=True)
+    uncut = client("feature-extraction").feature_extraction(TEXTS, truncate=True, normalize=True)
+    assert np.allclose(uncut, vectors, atol=1e-5)
+    with pytest.raises(HfHubHTTPError, match="there is no model 'no-such'"):
+        InferenceClient(address(url, "feature-extraction", "no-such")).feature_extraction("a")
     close_session()
     return found
 
@@ -84,6 +90,8 @@ def check_cohere(url: str, model: str) -> None:
         documents[each.index] for each in first.results
     ]
     with cohere.ClientV2("somebody", base_url=url) as later:
+        with pytest.raises(cohere.NotFoundError, match="no model 'no-such'"):
+            later.rerank(model="no-such", query="a", documents=["b"])
         second = later.rerank(
             model=model, query="The tower is tall?", documents=documents, top_n=1, max_tokens_per_doc=None
         )

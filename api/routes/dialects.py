@@ -1,12 +1,11 @@
 """The routes of dialects: items go in, and their results come out, without a job to manage."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Body, Query, Response
+from fastapi import APIRouter, Body, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
@@ -14,6 +13,7 @@ from pydantic import ValidationError
 from api.deps import StateDep, SubmitCaller, WaitDep
 from api.errors import documented
 from api.jobs import CallerWait, headers_of
+from api.late_jobs import Asked
 from api.middleware.edge import JsonRoute
 from api.middleware.fast_path import FastHandler, FastRequest
 from api.request_facts import REQUEST_FACTS
@@ -21,11 +21,12 @@ from api.routes.jobs import wait_of
 from api.state import AppState
 from corelane.domain.api_keys import Scope
 from corelane.domain.ids import new_job_id
-from corelane.domain.jobs import Item, Job, JobHead
+from corelane.domain.jobs import Job, JobHead
+from corelane.errors import NotInTime
 from corelane.log import get_logger
-from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.submission import Submission
-from corelane.tasks.dialects import Asked, Dialect, Told, plain, require_outputs
+from corelane.submitting.submitter import Submitted
+from corelane.tasks.dialects import Dialect, Told, plain, require_outputs
 from corelane.tasks.registry import DIALECTS
 
 log = get_logger(__name__)
@@ -52,13 +53,14 @@ def routes_of(dialect: Dialect) -> tuple[Callable[..., Awaitable[Response]], Fas
     """Return the endpoint of a dialect, and its handler on the fast path."""
 
     async def serve(
+        http: Request,
         body: Annotated[dialect.body, Body(openapi_examples={"example": {"value": dict(dialect.example)}})],  # type: ignore[name-defined]
         state: StateDep,
         wait: WaitDep,
         caller: SubmitCaller,
         named: ModelInAddress = None,
     ) -> Response:
-        return await respond(dialect, state, body, caller.owner, wait, named)
+        return await respond(dialect, state, body, await http.body(), caller.owner, wait, named)
 
     async def serve_fast(asked: FastRequest) -> Response | None:
         wait = wait_of(asked)
@@ -68,18 +70,27 @@ def routes_of(dialect: Dialect) -> tuple[Callable[..., Awaitable[Response]], Fas
             body = dialect.body.model_validate(orjson.loads(asked.body))
         except ValueError:
             return None
-        return await respond(dialect, asked.state, body, asked.caller.owner, wait)
+        return await respond(dialect, asked.state, body, asked.body, asked.caller.owner, wait)
 
     serve.__name__, serve.__doc__ = type(dialect).__name__, dialect.__doc__
     return serve, serve_fast
 
 
 async def respond(
-    dialect: Dialect, state: AppState, body: Any, owner: str, wait: CallerWait, named: str | None = None
+    dialect: Dialect,
+    state: AppState,
+    body: Any,
+    sent: bytes,
+    owner: str,
+    wait: CallerWait,
+    named: str | None = None,
 ) -> Response:
-    """Submit the items of a request and reply with their results, or with 202 and the job if it takes longer."""
+    """Submit the items of a request, which was ``sent`` as these bytes, and reply with their results.
+
+    If they take longer, the reply is 202 with the job in Corelane's own dialect. In others NotInTime is raised.
+    """
     try:
-        asked: Asked = dialect.read(body)
+        asked = dialect.read(body)
     except ValidationError as error:
         faults = error.errors(include_url=False)
         raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in faults]) from None
@@ -89,52 +100,55 @@ async def respond(
         options=asked.options,
         priority=asked.priority,
     )
-    done = await ask(state, owner, head, asked.items, wait)
-    if isinstance(done, Response):
-        return done
-    record = done.record
-    results = done.results
-    if dialect.fails_whole:
+    job = Submission(
+        head,
+        owner,
+        asked.items,
+        id=new_job_id(cell=state.settings.cell),
+        tell=state.jobs.completions.listener,
+        request=REQUEST_FACTS.get(),
+    )
+    asked_again = None if dialect.is_own else Asked(owner, f"{dialect.path} {named}", sent)
+    submitted = await ask(state, job, wait, asked_again)
+    record, headers = submitted.record, headers_of(submitted, wait)
+    if not record.status.is_final:
+        shown = await state.jobs.describe(record, is_held=submitted.is_held)
+        return JSONResponse(shown.model_dump(mode="json"), 202, headers)
+    results = await state.store.results(record, 0, len(asked.items))
+    if not dialect.is_own:
         require_outputs(results)
     told = Told(record.id, record.version, record.used.tokens if record.used else None)
 
     def write() -> bytes:
         return orjson.dumps(dialect.reply(body, results, told), default=plain)
 
-    sent = write() if len(results) <= MANY_ITEMS else await asyncio.to_thread(write)
-    return Response(sent, 200, done.headers, "application/json")
+    reply = write() if len(results) <= MANY_ITEMS else await asyncio.to_thread(write)
+    return Response(reply, 200, headers, "application/json")
 
 
-@dataclass(frozen=True, slots=True)
-class Awaited:
-    """The stored results of a job that was waited for, and the response's headers."""
+async def ask(state: AppState, job: Submission, wait: CallerWait, asked: Asked | None) -> Submitted:
+    """Submit a job and wait for it, or for the late one of an equal request; raise NotInTime.
 
-    record: JobRecord
-    results: Sequence[dict[str, Any]]
-    headers: dict[str, str]
-
-
-async def ask(
-    state: AppState, owner: str, head: JobHead, items: Sequence[Item], wait: CallerWait
-) -> Awaited | Response:
-    """Submit a job and wait for it; return its results, or 202 with the job if it is not final in time.
-
-    If the caller disconnects, the job is canceled: its id was not given out, and this route has no ``Idempotency-Key``.
+    If ``asked`` is None, a job that is not final is returned. If the caller disconnects, the job is canceled: its id
+    was not given out, and this route has no ``Idempotency-Key``.
     """
     longest = min(MAX_WAIT_S, state.settings.max_wait_s)
     wait.seconds = longest if wait.seconds is None else min(wait.seconds, longest)
-    job_id = new_job_id(cell=state.settings.cell)
-    listener = state.jobs.completions.listener
-    submission = Submission(head, owner, items, id=job_id, tell=listener, request=REQUEST_FACTS.get())
-    submitted = await state.jobs.submit(submission, wait)
-    record, headers = submitted.record, headers_of(submitted, wait)
-    if not record.status.is_final:
-        if wait.has_left:
-            log.info("caller_left", job_id=record.id)
-            await state.store.cancel(record.id)
-        job = await state.jobs.describe(record, is_held=submitted.is_held)
-        return JSONResponse(job.model_dump(mode="json"), 202, headers)
-    return Awaited(record, await state.store.results(record, 0, len(items)), headers)
+    found = None if asked is None else await state.late_jobs.find(asked)
+    submitted = await (state.jobs.settle(Submitted(found, True), wait) if found else state.jobs.submit(job, wait))
+    record = submitted.record
+    if record.status.is_final:
+        return submitted
+    if wait.has_left:
+        log.info("caller_left", job_id=record.id)
+        await state.store.cancel(record.id)
+    elif asked is not None:
+        state.late_jobs.keep(asked, record.id)
+        raise NotInTime(
+            f"this takes longer than {wait.seconds:g} s and goes on: send the same request again to have its answer, "
+            "or send fewer inputs at a time"
+        )
+    return submitted
 
 
 #: Handlers of this router's endpoints on the fast path.
@@ -143,4 +157,5 @@ FAST_HANDLERS: dict[Any, FastHandler] = {}
 for each in DIALECTS.values():
     endpoint, fast = routes_of(each)
     FAST_HANDLERS[endpoint] = fast
-    router.post(each.path, tags=[each.tag], response_model=each.returns, responses=NOT_YET)(endpoint)
+    late = NOT_YET if each.is_own else {}
+    router.post(each.path, tags=[each.tag], response_model=each.returns, responses=late)(endpoint)

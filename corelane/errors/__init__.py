@@ -164,6 +164,10 @@ class NotReady(Unavailable, code="not_ready"):
     """No worker has announced a model yet."""
 
 
+class NotInTime(Unavailable, code="not_in_time"):
+    """The answer takes longer than the caller may wait."""
+
+
 class StoreUnavailable(Unavailable, code="store_unavailable"):
     """Redis does not reply."""
 

@@ -146,5 +146,5 @@ def _form_of(found: Found) -> tuple[Any, ...] | None:
     return next((tuple(location[: at + 1]) for at, part in enumerate(location) if _is_form(part)), None)
 
 
-#: Models that are one of several forms of a value.
-FORMS = frozenset({"HfInput"})
+#: Types that are one of several forms of a value.
+FORMS = frozenset({"HfInput", "HfPair", "str"})

@@ -19,6 +19,9 @@ from corelane.errors import error_class
 #: The field by which requests name a model.
 MODEL = Field(None, min_length=1, max_length=200, description="A model version, name or alias.")
 
+#: A parameter by which other services cut texts.
+UNCUT = Field(None, description="Without effect: nothing is ever cut off, and a text that does not fit fails.")
+
 #: One text, or several.
 Texts = Annotated[
     Text | Annotated[list[Text], Field(min_length=1, max_length=MOST_LISTED), in_pieces(Entry)], at_most(MOST_LISTED)
@@ -55,10 +58,10 @@ class Dialect(ABC):
     returns: Any
     #: The form of the body of a batch's line; None if batches take no such lines.
     line: type[Wire] | None = None
-    #: Whether its errors also have the form that OpenAI's clients read.
-    tells_openai: bool = False
-    #: Whether an item that failed is the error of its request.
-    fails_whole: bool = True
+    #: Whose form of an error its clients read, beside that of Corelane.
+    errors_of: Literal["openai", "hugging face", "cohere"]
+    #: Whether its callers know Corelane's jobs and results: a late answer is its job, and an item that failed a result.
+    is_own: bool = False
 
     @abstractmethod
     def read(self, body: Any) -> Asked:
@@ -67,6 +70,12 @@ class Dialect(ABC):
     @abstractmethod
     def reply(self, body: Any, results: Sequence[Mapping[str, Any]], told: Told) -> Any:
         """Return the reply, as models or plain JSON. ``body`` is None if it is that of a batch's line."""
+
+
+class HfDialect(Dialect):
+    """A route for Hugging Face's `InferenceClient`, and for callers of their API."""
+
+    errors_of = "hugging face"
 
 
 @cache
@@ -94,7 +103,7 @@ class PipelineParameters(Foreign):
     """Parameters of a pipeline of Transformers, and the priority of a job."""
 
     #: Parameters of the pipeline that have no meaning here, and the reasons.
-    refused: ClassVar[Mapping[str, str]] = MappingProxyType({"truncation": "nothing is ever cut off"})
+    refused: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     priority: Priority = Field(Priority.NORMAL, description="Jobs of higher priority go first.")
 
@@ -111,9 +120,26 @@ class PipelineParameters(Foreign):
         return value
 
 
-def listed(inputs: str | list[str]) -> list[str]:
+class TextParameters(PipelineParameters):
+    """Parameters of a pipeline that reads texts. A text that fits is never cut, and one that does not fit fails."""
+
+    truncation: bool | str | None = UNCUT
+    truncate: bool | None = UNCUT
+    truncation_direction: str | None = UNCUT
+
+
+class HfBody(Foreign):
+    """What the bodies of Hugging Face's routes have in common."""
+
+    model: str | None = MODEL
+    options: Annotated[dict[str, bool], at_most(20)] | None = Field(
+        None, description="As `wait_for_model` and `use_cache`: taken, and not used."
+    )
+
+
+def listed(inputs: Any) -> list[Any]:
     """Return inputs as a list."""
-    return [inputs] if isinstance(inputs, str) else inputs
+    return inputs if isinstance(inputs, list) else [inputs]
 
 
 def as_given(inputs: str | list[str], replies: Iterator[Any]) -> Any:

@@ -1,15 +1,25 @@
 """Other services' clients are answered in their own forms, each by a model of its task."""
 
+import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import cohere
 import pytest
 from fastapi.testclient import TestClient
+from openai import OpenAI
 
+from api import late_jobs
+from corelane.tasks.dialects import listed
 from corelane.tasks.registry import DIALECTS, TASKS
 from tests.api.conftest import Service
 from tests.others_clients import check_cohere, check_hugging_face, check_openai
 from tests.told_core import TOO_LONG, telling
+from tests.waiting import eventually
+
+AT_ONCE, SLOW = {"Prefer": "wait=0"}, {"Prefer": "wait=1"}
+FEATURES = "/v1/hf/feature-extraction"
 
 
 @pytest.fixture
@@ -29,9 +39,14 @@ def test_stock_clients_find_what_they_expect(told: Service) -> None:
 def test_example_of_each_dialect_is_answered_without_a_model_named(told: Service, path: str) -> None:
     response = told.http.post(path, json=dict(DIALECTS[path].example))
     assert response.status_code == 200, response.text
-    late = told.http.post(path, json=dict(DIALECTS[path].example), params={"wait": 0, "model": "no-such"})
-    assert (late.status_code, late.json()["code"]) == (422, "unknown_model")
-    assert "no-such" in late.json()["detail"]
+    refused = told.http.post(path, json=dict(DIALECTS[path].example), params={"model": "no-such"})
+    assert (refused.status_code, refused.json()["code"]) == (422 if path == "/v1/answers" else 404, "unknown_model")
+    assert "no-such" in refused.json()["detail"]
+    error = refused.json().get("error")
+    if path in ("/v1/answers", "/v1/embeddings"):
+        assert (error["code"], error["type"]) == ("model_not_found", "invalid_request_error")
+    else:
+        assert refused.json()["detail"] == (refused.json()["message"] if "rerank" in path else error)
 
 
 @pytest.mark.parametrize(
@@ -69,9 +84,52 @@ def test_ranking_holds_what_cohere_and_jina_read(told: Service) -> None:
     found = told.http.post("/v1/rerank", json=body | {"priority": 7}).json()
     assert found["results"] == [{"index": 1, "relevance_score": 1.0}, {"index": 2, "relevance_score": 0.5}]
     assert (found["model"], found["meta"]["api_version"]) == ("text-ranking@0", {"version": "1"})
-    wrong = told.http.post("/v2/rerank", json=body | {"documents": ["a", {"title": "b"}]})
+    wrong = told.http.post("/v2/rerank", json=body | {"documents": ["a", 5]})
     assert wrong.status_code == 422
     assert wrong.json()["detail"].startswith("documents.1: a text is wanted")
+
+
+def test_documents_of_cohere_may_have_more_fields_and_be_blank(told: Service) -> None:
+    given = [{"title": "c", "text": "a", "page": 3}, "", {"title": "a", "text": "b", "year": "1889"}]
+    with cohere.Client("somebody", base_url=told.url) as client:
+        ask: Any = {"model": "text-ranking", "query": "a b", "documents": given, "return_documents": True}
+        plain = client.rerank(**ask)
+        by_both = client.rerank(**ask, rank_fields=["title", "text"])
+    assert [each.index for each in plain.results] == [0, 2, 1]
+    assert [each.index for each in by_both.results] == [2, 0, 1]
+    assert [each.document and each.document.model_dump() for each in by_both.results] == [
+        given[2],
+        given[0],
+        {"text": ""},
+    ]
+
+
+PAIR = {"text": "aab", "text_pair": "ba"}
+
+
+@pytest.mark.parametrize("inputs", [PAIR, [PAIR], [["aab", "ba"]]])
+def test_pairs_are_taken_as_clients_of_hugging_face_send_them(told: Service, inputs: Any) -> None:
+    body = {"inputs": inputs, "options": {"wait_for_model": True, "use_cache": False}}
+    found = told.http.post("/v1/hf/text-classification", json=body)
+    assert [[each["label"] for each in labels] for labels in found.json()] == [["a", "b"]], found.text
+    mixed = told.http.post("/v1/hf/text-classification", json={"inputs": ["ajj", *listed(inputs), ["aj"]]}).json()
+    assert [labels[0]["label"] for labels in mixed] == ["joy", "a", "anger"]
+
+
+@pytest.mark.parametrize(
+    ("task", "more"),
+    [
+        ("feature-extraction", {"truncate": True, "truncation_direction": "Right"}),
+        ("text-classification", {"parameters": {"truncation": True}}),
+        ("token-classification", {"parameters": {"truncation": True}}),
+        ("zero-shot-classification", {"parameters": {"candidate_labels": ["a1"], "hypothesis_template": "It is {0}."}}),
+        ("sentence-similarity", {"parameters": {"truncate": True}}),
+        ("question-answering", {}),
+    ],
+)
+def test_what_cuts_nothing_is_taken(told: Service, task: str, more: Any) -> None:
+    body = dict(DIALECTS[f"/v1/hf/{task}"].example) | {"options": {"wait_for_model": True}} | more
+    assert told.http.post(f"/v1/hf/{task}", json=body).status_code == 200
 
 
 HF_TEXT, HF_ZERO = "hf/text-classification", "hf/zero-shot-classification"
@@ -79,7 +137,25 @@ HF_TEXT, HF_ZERO = "hf/text-classification", "hf/zero-shot-classification"
 WRONG: dict[str, tuple[str, Any, str, str]] = {
     "another task": ("embeddings", {"model": "text-ranking", "input": "a"}, "wrong_task", "text-ranking, not"),
     "one text fails": ("embeddings", {"input": ["a", TOO_LONG]}, "text_too_long", "input 1: the text has 9"),
-    "cut": ("hf/feature-extraction", {"inputs": "a", "truncate": True}, "invalid_input", "nothing is ever cut off"),
+    "three of a pair": (HF_TEXT, {"inputs": [["a", "b", "c"]]}, "invalid_input", "inputs.0: a text is wanted"),
+    "no field to rank by": (
+        "rerank",
+        {"query": "a", "documents": ["a", {"title": "b"}]},
+        "invalid_input",
+        "document 1",
+    ),
+    "no text": (
+        "rerank",
+        {"query": "a", "documents": ["a", {"text": 5}]},
+        "invalid_input",
+        "document 1 has no text as",
+    ),
+    "blank": (
+        "rerank",
+        {"query": "a", "documents": ["", {"text": " "}]},
+        "invalid_input",
+        "at least one must hold more",
+    ),
     "no labels": (HF_ZERO, {"inputs": "a", "parameters": {}}, "invalid_input", "candidate_labels"),
     "no meaning": ("hf/token-classification", {"inputs": "a", "parameters": {"stride": 4}}, "invalid_input", "stride"),
     "unknown": (HF_TEXT, {"inputs": "a", "parameters": {"color": 4}}, "invalid_input", "top_k"),
@@ -95,7 +171,75 @@ def test_what_is_wrong_is_said_in_words_and_as_each_client_reads_it(
     problem = response.json()
     assert (response.status_code, problem["code"]) == (422, code)
     assert said in problem["detail"]
-    assert ("error" in problem) == (path == "embeddings")
+    if path == "embeddings":
+        assert problem["error"]["message"] == problem["detail"]
+    else:
+        assert problem["message" if path == "rerank" else "error"] == problem["detail"]
+
+
+@pytest.fixture
+def paused(told: Service) -> Service:
+    """Return a service that takes work and does none."""
+    told.http.put("/v1/pauses/core/told/0").raise_for_status()
+    return told
+
+
+def resume(service: Service) -> None:
+    service.http.delete("/v1/pauses/core/told/0").raise_for_status()
+
+
+def jobs_of(service: Service, **headers: str) -> list[str]:
+    return [job["status"] for job in service.http.get("/v1/jobs", headers=headers).json()["data"]]
+
+
+def ask_openai(url: str) -> Any:
+    with OpenAI(base_url=f"{url}/v1", api_key="somebody", max_retries=20, default_headers=AT_ONCE) as client:
+        return client.embeddings.create(model="feature-extraction", input=["a", "b"]).data
+
+
+def ask_cohere(url: str) -> Any:
+    options: Any = {"max_retries": 20, "additional_headers": AT_ONCE}
+    with cohere.ClientV2("somebody", base_url=url) as client:
+        return client.rerank(model="text-ranking", query="a", documents=["a", "b"], request_options=options).results
+
+
+@pytest.mark.parametrize("ask", [ask_openai, ask_cohere])
+def test_late_answer_is_asked_for_again_by_stock_clients_and_made_once(paused: Service, ask: Any) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask, paused.url)
+        eventually(lambda: late_answers(paused) > 1)
+        resume(paused)
+        assert len(asked.result()) == 2
+    assert jobs_of(paused, Authorization="Bearer somebody") == ["succeeded"]
+
+
+def late_answers(service: Service) -> int:
+    found = re.findall(r'corelane_problems_total{code="not_in_time"} (\d+)', service.http.get("/metrics").text)
+    return int(*found)
+
+
+def test_late_answer_is_503_in_each_dialect_and_canceled_unless_it_is_asked_for_again(
+    paused: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(late_jobs, "AGAIN_S", 0.05)
+    paths = [path for path, dialect in DIALECTS.items() if path != "/v1/answers"]
+    for path in paths:
+        late = paused.http.post(path, json=dict(DIALECTS[path].example), headers=AT_ONCE)
+        assert (late.status_code, late.json()["code"], late.headers["Retry-After"]) == (503, "not_in_time", "1")
+        assert "send the same request again" in late.json()["detail"]
+    eventually(lambda: jobs_of(paused) == ["canceled"] * len(paths))
+
+
+def test_late_answers_of_equal_requests_are_each_given_once(paused: Service) -> None:
+    body = {"inputs": ["a"]}
+    for count in (1, 2, 2):
+        with ThreadPoolExecutor(count) as pool:
+            late = [pool.submit(paused.http.post, FEATURES, json=body, headers=SLOW) for _ in range(count)]
+            assert [each.result().status_code for each in late] == [503] * count
+    assert jobs_of(paused) == ["queued"] * 2
+    resume(paused)
+    assert [paused.http.post(FEATURES, json=body).status_code for _ in range(3)] == [200] * 3
+    assert jobs_of(paused) == ["succeeded"] * 3
 
 
 def test_nothing_is_ready_where_there_is_no_model(api: TestClient) -> None:

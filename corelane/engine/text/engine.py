@@ -305,7 +305,7 @@ class TextEngine(TaskEngine[Any]):
                 remedy += ", or have all of it read in windows with the option `long`"
             raise TextTooLong(
                 f"the text has {beside + text:,} tokens with all that stands in its row, and this model reads "
-                f"{self._max_length:,} at once: {remedy}"
+                f"{self._max_length:,} at once; nothing is ever cut off: {remedy}"
             )
         stride = self.overlap
         step = room - overlap(room, stride)

@@ -5,11 +5,23 @@ from operator import mul
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field
 
 from corelane.domain.jobs import Priority, Text
 from corelane.domain.wire import MOST_LISTED, at_most, in_pieces
-from corelane.tasks.dialects import MODEL, Asked, Dialect, Foreign, PipelineParameters, Texts, Told, listed
+from corelane.tasks.dialects import (
+    MODEL,
+    UNCUT,
+    Asked,
+    Dialect,
+    Foreign,
+    HfBody,
+    HfDialect,
+    TextParameters,
+    Texts,
+    Told,
+    listed,
+)
 from corelane.tasks.feature_extraction.wire import EmbeddingOptions
 from corelane.tasks.text import TextItem
 
@@ -18,9 +30,6 @@ NO_IDS = (
     "token ids are those of another model's vocabulary: send texts; LangChain's `OpenAIEmbeddings` does with "
     "`check_embedding_ctx_length=False`"
 )
-
-#: Why texts are never cut.
-NOT_CUT = "leave it out: nothing is ever cut off; `long` says what becomes of a text that is too long for the model"
 
 
 def refuse_ids(value: Any) -> Any:
@@ -42,7 +51,7 @@ class VectorParameters(Foreign):
     long: Literal["error", "mean"] = Field("error", description="As in a job's options.")
     priority: Priority = Field(Priority.NORMAL, description="Jobs of higher priority go first.")
 
-    def options(self, **more: Any) -> EmbeddingOptions:
+    def job_options(self, **more: Any) -> EmbeddingOptions:
         """Return these and more as a job's options."""
         given = {"dimensions": self.dimensions, "prompt_name": self.prompt_name, "long": self.long}
         return EmbeddingOptions(**given | more)
@@ -86,12 +95,12 @@ class Embeddings(Dialect):
     """Turn texts into vectors, as OpenAI's client sends and reads them."""
 
     path, body, line, returns = "/v1/embeddings", EmbeddingsBody, EmbeddingsBody, EmbeddingsReply
-    tells_openai = True
+    errors_of = "openai"
     example: Mapping[str, Any] = MappingProxyType({"input": ["How tall is the tower?", "When did it open?"]})
 
     def read(self, body: EmbeddingsBody) -> Asked:
         """Return the texts."""
-        options = body.options(encoding=body.encoding_format)
+        options = body.job_options(encoding=body.encoding_format)
         return Asked([TextItem(text=text) for text in listed(body.input)], options, body.priority)
 
     def reply(self, body: Any, results: Sequence[Mapping[str, Any]], told: Told) -> Any:  # noqa: ARG002
@@ -108,24 +117,17 @@ class Embeddings(Dialect):
         }
 
 
-class HfFeatures(VectorParameters):
+class HfFeatures(VectorParameters, HfBody):
     """The body of ``POST /v1/hf/feature-extraction``, whose parameters stand at its root."""
 
     inputs: Annotated[Texts, BeforeValidator(refuse_ids)] = Field(description="One text, or a list of them.")
     normalize: bool | None = Field(None, strict=True, description="As the model has it if null.")
-    truncate: bool = Field(False, strict=True, description="False: nothing is ever cut off.")
-    truncation_direction: str | None = Field(None, description="Without effect: nothing is ever cut off.")
+    truncate: bool | None = UNCUT
+    truncation_direction: str | None = UNCUT
     encoding_format: Literal["float"] = Field("float", description="`POST /v1/embeddings` gives `base64` too.")
 
-    @field_validator("truncate")
-    @classmethod
-    def _not_cut(cls, value: bool) -> bool:
-        if value:
-            raise ValueError(NOT_CUT)
-        return value
 
-
-class HfVectors(Dialect):
+class HfVectors(HfDialect):
     """Turn texts into vectors, as `InferenceClient.feature_extraction` sends and reads them: one list for each text."""
 
     path, body, returns = "/v1/hf/feature-extraction", HfFeatures, list[list[float]]
@@ -133,7 +135,7 @@ class HfVectors(Dialect):
 
     def read(self, body: HfFeatures) -> Asked:
         """Return the texts."""
-        options = body.options(normalize=body.normalize)
+        options = body.job_options(normalize=body.normalize)
         return Asked([TextItem(text=text) for text in listed(body.inputs)], options, body.priority)
 
     def reply(self, body: Any, results: Sequence[Mapping[str, Any]], told: Told) -> Any:  # noqa: ARG002
@@ -141,7 +143,7 @@ class HfVectors(Dialect):
         return [result["embedding"] for result in results]
 
 
-class SimilarityParameters(PipelineParameters):
+class SimilarityParameters(TextParameters):
     """The parameters of sentence similarity."""
 
     prompt_name: str | None = Field(None, min_length=1, max_length=100, description="One of the model's prompts.")
@@ -156,7 +158,7 @@ class SimilarityInputs(Foreign):
     ]
 
 
-class HfSimilarity(Foreign):
+class HfSimilarity(HfBody):
     """The body of ``POST /v1/hf/sentence-similarity``."""
 
     #: The name of its inputs, as errors name them.
@@ -165,10 +167,9 @@ class HfSimilarity(Foreign):
     )
     inputs: SimilarityInputs
     parameters: SimilarityParameters = Field(default_factory=SimilarityParameters)
-    model: str | None = MODEL
 
 
-class HfSimilarities(Dialect):
+class HfSimilarities(HfDialect):
     """Compare a sentence with others, as `InferenceClient.sentence_similarity` sends and reads them: their cosines."""
 
     path, body, returns = "/v1/hf/sentence-similarity", HfSimilarity, list[float]

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field, model_validator
 from corelane.domain.jobs import CallersId, Priority, Text
 from corelane.domain.texts import is_text_id
 from corelane.domain.wire import MOST_LISTED, Wire, at_most, in_pieces
-from corelane.tasks.dialects import MODEL, Asked, Dialect, Foreign, PipelineParameters, Told
+from corelane.tasks.dialects import Asked, Dialect, HfBody, HfDialect, PipelineParameters, Told
 from corelane.tasks.forms import misplaced
 from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.wire import AnswerResult, Question
@@ -57,7 +57,7 @@ class Answers(Dialect):
     example: Mapping[str, Any] = MappingProxyType(
         {"question": "How tall is the tower?", "context": "The tower is 330 metres tall."}
     )
-    tells_openai, fails_whole = True, False
+    errors_of, is_own = "openai", True
 
     def read(self, body: LineBody) -> Asked:
         """Return the question."""
@@ -127,7 +127,7 @@ class HfParameters(PipelineParameters):
         )
 
 
-class HfRequest(Foreign):
+class HfRequest(HfBody):
     """The body of ``POST /v1/hf/question-answering``."""
 
     hints: ClassVar[Mapping[str, str]] = MappingProxyType(
@@ -138,7 +138,6 @@ class HfRequest(Foreign):
         HfInput | Annotated[list[HfInput], Field(max_length=MOST_LISTED), in_pieces(HfInput), at_most(MOST_LISTED)]
     ) = Field(description="One question with its context, or a list of them.")
     parameters: HfParameters = Field(default_factory=HfParameters, description="As the pipeline took them.")
-    model: str | None = MODEL
 
     @model_validator(mode="after")
     def _asks_something(self) -> "HfRequest":
@@ -175,7 +174,7 @@ def answers_of(result: AnswerResult, parameters: HfParameters) -> HfAnswer | lis
     return found[0] if parameters.top_k == 1 else found
 
 
-class HfAnswers(Dialect):
+class HfAnswers(HfDialect):
     """Answer as transformers' question-answering pipeline did, for its former users."""
 
     path, body, returns = "/v1/hf/question-answering", HfRequest, HfAnswer | list[HfAnswer | list[HfAnswer]]

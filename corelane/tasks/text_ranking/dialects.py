@@ -2,21 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, model_validator
 
 from corelane.domain.jobs import UNLESS_NULL, Priority, Text
 from corelane.domain.wire import MOST_LISTED, Entry, at_most, in_pieces
 from corelane.tasks.dialects import MODEL, Asked, Dialect, Foreign, Told
-from corelane.tasks.text_ranking.wire import Ranked, RankingOptions
-
-
-def texts_of(value: Any) -> Any:
-    """Return documents as texts, those that are objects by their `text`."""
-    if not isinstance(value, list):
-        return value
-    return [each["text"] if isinstance(each, dict) and each.keys() == {"text"} else each for each in value]
+from corelane.tasks.text_ranking.wire import Ranked, RankingOptions, not_all_blank
 
 
 def priority_of(value: Any) -> Any:
@@ -24,19 +17,20 @@ def priority_of(value: Any) -> Any:
     return (Priority.LOW if value > 0 else Priority.NORMAL) if type(value) is int else value
 
 
-class DocumentObject(Entry):
-    """A document as an object."""
+class DocumentFields(Entry):
+    """The fields of a document, which may have any names."""
 
-    text: Text
+    model_config = ConfigDict(extra="allow")
 
 
-DocumentList = Annotated[list[str | DocumentObject], Field(min_length=1, max_length=MOST_LISTED)]
+#: A document: a text, or an object whose fields are read as `rank_fields` says.
+Document = str | Annotated[dict[str, Any], at_most(100)]
 
 Documents = Annotated[
-    list[Text],
+    list[Document],
     Field(min_length=1, max_length=MOST_LISTED),
-    in_pieces(Entry),
-    BeforeValidator(texts_of, json_schema_input_type=DocumentList),
+    FailFast(),
+    in_pieces(DocumentFields),
     at_most(MOST_LISTED),
 ]
 
@@ -46,21 +40,38 @@ class RerankBody(Foreign):
 
     model: str | None = MODEL
     query: Text = Field(description="What is looked for.")
-    documents: Documents = Field(description="The texts to rank, or objects with a `text`.")
+    documents: Documents = Field(description="The texts to rank, or objects that have them as fields.")
     top_n: int | None = Field(None, ge=1, strict=True, description="Documents returned, best first; all if null.")
     return_documents: bool = Field(False, strict=True, description="Whether each result has its document.")
-    rank_fields: list[Literal["text"]] | None = Field(None, max_length=1, description="`text`, as there is no other.")
+    rank_fields: Annotated[list[str], Field(min_length=1), at_most(100)] = Field(
+        ["text"], description="The fields of objects that are read, in this order."
+    )
     max_tokens_per_doc: int | None = Field(None, description="Without effect: all of a document is read.")
     max_chunks_per_doc: int | None = Field(None, description="Without effect: all of a document is read.")
     priority: Annotated[Priority, BeforeValidator(priority_of, json_schema_input_type=Priority | int)] = Field(
         Priority.NORMAL, description="That of a job; or a number, of which 0 is `normal` and a greater one `low`."
     )
+    _texts: list[str]
 
+    @model_validator(mode="after")
+    def _read_documents(self) -> Self:
+        self._texts = [
+            each if isinstance(each, str) else self._text_of(at, each) for at, each in enumerate(self.documents)
+        ]
+        not_all_blank(self._texts)
+        return self
 
-class RerankDocument(BaseModel):
-    """The text of a document."""
+    def _text_of(self, at: int, document: Mapping[str, Any]) -> str:
+        found = [document[name] for name in self.rank_fields if name in document]
+        if not found or not all(isinstance(each, str) for each in found):
+            wanted = ", ".join(f"`{name[:64]}`" for name in self.rank_fields[:20])
+            raise ValueError(f"document {at} has no text as {wanted}: name the fields to read in `rank_fields`")
+        return "\n".join(found)
 
-    text: str
+    @property
+    def texts(self) -> Sequence[str]:
+        """Return what is read of each document."""
+        return self._texts
 
 
 class Reranked(BaseModel):
@@ -68,7 +79,9 @@ class Reranked(BaseModel):
 
     index: int = Field(description="Its position in the request.")
     relevance_score: float = Field(description="Between 0 and 1.")
-    document: RerankDocument | None = Field(None, **UNLESS_NULL, description="With `return_documents` only.")
+    document: dict[str, Any] | None = Field(
+        None, **UNLESS_NULL, description="With `return_documents` only: its fields, or its `text`."
+    )
 
 
 class ApiVersion(BaseModel):
@@ -107,10 +120,19 @@ class RerankReply(BaseModel):
     usage: RerankUsage | None = Field(None, **UNLESS_NULL, description="Tokens that the model read.")
 
 
+def document_of(body: RerankBody | None, place: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the document of a place in a ranking, if it is to be returned."""
+    if place.get("text") is None:
+        return None
+    given = None if body is None else body.documents[place["index"]]
+    return given if isinstance(given, dict) else {"text": place["text"]}
+
+
 class Rerank(Dialect):
     """Rank documents, as Cohere's client and Jina's send and read them."""
 
     path, body, line, returns = "/v1/rerank", RerankBody, RerankBody, RerankReply
+    errors_of = "cohere"
     example: Mapping[str, Any] = MappingProxyType(
         {"query": "How tall is the tower?", "documents": ["It is 330 metres tall.", "It opened in 1889."], "top_n": 1}
     )
@@ -119,9 +141,9 @@ class Rerank(Dialect):
     def read(self, body: RerankBody) -> Asked:
         """Return the query and its documents."""
         options = RankingOptions(top_n=body.top_n, return_texts=body.return_documents, function="sigmoid")
-        return Asked([Ranked(query=body.query, texts=tuple(body.documents))], options, body.priority)
+        return Asked([Ranked(query=body.query, texts=tuple(body.texts))], options, body.priority)
 
-    def reply(self, body: Any, results: Sequence[Mapping[str, Any]], told: Told) -> Any:  # noqa: ARG002
+    def reply(self, body: Any, results: Sequence[Mapping[str, Any]], told: Told) -> Any:
         """Return the ranking."""
         return RerankReply(
             id=told.id,
@@ -130,7 +152,7 @@ class Rerank(Dialect):
                 Reranked(
                     index=each["index"],
                     relevance_score=each["score"],
-                    document=None if each.get("text") is None else RerankDocument(text=each["text"]),
+                    document=document_of(body, each),
                 )
                 for each in results[0]["ranking"]
             ],

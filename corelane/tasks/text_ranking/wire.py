@@ -1,21 +1,36 @@
 """The wire format of a query and the texts that are ranked by it."""
 
+from collections.abc import Sequence
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, FailFast, Field
+from pydantic import AfterValidator, BaseModel, FailFast, Field
 
 from corelane.domain.jobs import ERROR, UNLESS_NULL, WINDOWS, Item, ItemError, Result, TaskOptions, Text
 from corelane.domain.wire import MOST_LISTED, at_most
 
+
+def not_all_blank(texts: Sequence[str]) -> Sequence[str]:
+    """Return the texts; raise ValueError if there is nothing to rank."""
+    if not any(map(str.strip, texts)):
+        raise ValueError("at least one must hold more than white space")
+    return texts
+
+
 #: The texts of one item. Of wrong ones the first is told alone.
-RankedTexts = Annotated[tuple[Text, ...], Field(min_length=1, max_length=MOST_LISTED), FailFast(), at_most(MOST_LISTED)]
+RankedTexts = Annotated[
+    tuple[str, ...],
+    Field(min_length=1, max_length=MOST_LISTED),
+    FailFast(),
+    at_most(MOST_LISTED),
+    AfterValidator(not_all_blank),
+]
 
 
 class Ranked(Item):
     """One query, and the texts to rank."""
 
     query: Text = Field(description="What is looked for.")
-    texts: RankedTexts = Field(description="The texts to rank, of any length.")
+    texts: RankedTexts = Field(description="The texts to rank, of any length; one that is blank is judged like others.")
 
 
 class RankingOptions(TaskOptions):

@@ -8,19 +8,16 @@ from pydantic import BaseModel, Field
 
 from corelane.domain.jobs import UNLESS_NULL
 from corelane.domain.wire import at_most
-from corelane.tasks.dialects import MODEL, Asked, Dialect, Foreign, PipelineParameters, Texts, Told, as_given, listed
+from corelane.tasks.dialects import Asked, HfBody, HfDialect, TextParameters, Texts, Told, as_given, listed
 from corelane.tasks.text import TextItem
 from corelane.tasks.token_classification.wire import Aggregation, EntityOptions
 
 
-class EntityParameters(PipelineParameters):
+class EntityParameters(TextParameters):
     """The parameters of the token-classification pipeline."""
 
     refused: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {
-            "stride": "long texts are read in windows that overlap enough, and all of them are read",
-            "truncation": "nothing is ever cut off",
-        }
+        {"stride": "long texts are read in windows that overlap enough, and all of them are read"}
     )
     aggregation_strategy: Aggregation = Field("simple", description="How tokens become entities.")
     ignore_labels: Annotated[tuple[str, ...], Field(max_length=100), at_most(100)] = Field(
@@ -28,12 +25,11 @@ class EntityParameters(PipelineParameters):
     )
 
 
-class HfTokens(Foreign):
+class HfTokens(HfBody):
     """The body of ``POST /v1/hf/token-classification``."""
 
     inputs: Texts = Field(description="One text, or a list of them.")
     parameters: EntityParameters = Field(default_factory=EntityParameters)
-    model: str | None = MODEL
 
 
 class HfEntity(BaseModel):
@@ -47,7 +43,7 @@ class HfEntity(BaseModel):
     end: int
 
 
-class HfEntities(Dialect):
+class HfEntities(HfDialect):
     """Find entities, as `InferenceClient.token_classification` sends and reads them: a flat list for one text."""
 
     path, body, returns = "/v1/hf/token-classification", HfTokens, list[HfEntity] | list[list[HfEntity]]

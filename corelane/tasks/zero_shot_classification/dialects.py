@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from corelane.tasks.dialects import MODEL, Asked, Dialect, Foreign, PipelineParameters, Texts, Told, as_given, listed
+from corelane.tasks.dialects import Asked, HfBody, HfDialect, TextParameters, Texts, Told, as_given, listed
 from corelane.tasks.text_classification.wire import Label
 from corelane.tasks.zero_shot_classification.wire import LabelledText, Labels, Template, ZeroShotOptions
 
@@ -16,26 +16,30 @@ def split(value: Any) -> Any:
     return [label.strip() for label in value.split(",") if label.strip()] if isinstance(value, str) else value
 
 
-class ZeroShotParameters(PipelineParameters):
+def without_number(value: Any) -> Any:
+    """Return a template whose place is `{}`: the pipeline fills it by `str.format`, to which `{0}` is the same."""
+    return value.replace("{0}", "{}") if isinstance(value, str) else value
+
+
+class ZeroShotParameters(TextParameters):
     """The parameters of the zero-shot-classification pipeline."""
 
     candidate_labels: Annotated[Labels, BeforeValidator(split, json_schema_input_type=Labels | str)] = Field(
         description="The labels to choose from, as a list or joined by commas."
     )
-    hypothesis_template: Template = "This example is {}."
+    hypothesis_template: Annotated[Template, BeforeValidator(without_number)] = "This example is {}."
     multi_label: bool = Field(False, strict=True, description="Whether several labels may be right.")
     long: Literal["error", "mean", "max"] = Field("error", description="As in a job's options.")
 
 
-class HfZeroShot(Foreign):
+class HfZeroShot(HfBody):
     """The body of ``POST /v1/hf/zero-shot-classification``."""
 
     inputs: Texts = Field(description="One text, or a list of them.")
     parameters: ZeroShotParameters
-    model: str | None = MODEL
 
 
-class HfOwnLabels(Dialect):
+class HfOwnLabels(HfDialect):
     """Choose labels, as `InferenceClient.zero_shot_classification` sends and reads them: a flat list for one text."""
 
     path, body, returns = "/v1/hf/zero-shot-classification", HfZeroShot, list[Label] | list[list[Label]]

@@ -19,6 +19,12 @@ PROBES = ("/livez", "/readyz")
 #: The content type of bodies with one JSON value a line.
 NDJSON = "application/x-ndjson"
 
+#: The content types under which such bodies are sent; none is registered, so clients have many names for it.
+LINES = (
+    *(NDJSON, "application/ndjson", "application/jsonl", "application/x-jsonl"),
+    *("application/jsonlines", "application/x-jsonlines", "application/json-lines"),
+)
+
 #: Headers for all responses except the page at /docs. They forbid browsers to load content for a response, to frame it
 #: and to guess its type. HSTS is left to the TLS proxy.
 STRICT: Mapping[str, str] = {

@@ -20,13 +20,14 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import refuse
-from api.middleware.hosts import forwarded, is_allowed, is_private
+from api.middleware.hosts import PREFIX, forwarded, is_allowed, is_private
 from api.middleware.json_bodies import JsonRequest, enter
+from api.middleware.packed_bodies import as_unpacked, is_packed, unpacked
 from api.middleware.rate_limit import Kind, RateStanding, address_of
 from api.middleware.sections import Section, own_cookies
 from api.middleware.unread_body import RequestBody, send_while_unread
 from api.middleware.wrong_keys import WrongKeys
-from api.request_facts import CALLER, NDJSON, PAGE, PROBES, REQUEST_FACTS, REQUEST_ID, STRICT, TRACEPARENT
+from api.request_facts import CALLER, LINES, PAGE, PROBES, REQUEST_FACTS, REQUEST_ID, STRICT, TRACEPARENT
 from corelane.domain import api_keys
 from corelane.domain.api_keys import Caller
 from corelane.domain.dispatch import PUBLIC
@@ -137,6 +138,8 @@ class OuterLayer:
             if message["type"] == "http.response.start":
                 timing.started_s, timing.status = perf_counter(), message["status"]
                 message["headers"] = with_edge(message.get("headers", ()), request_id, policy)
+                if prefix := scope.get(PREFIX):
+                    message["headers"] = with_prefix(message["headers"], prefix)
             if body.is_whole:
                 await sink(message)
             else:
@@ -197,6 +200,14 @@ class InnerLayer:
         declared = headers.get("content-length", "")
         if error is None and declared.isdigit() and (len(declared) > MOST_DIGITS or int(declared) > most[0]):
             error = too_large(*most)
+        elif error is None and "content-encoding" in headers:
+            try:
+                if is_packed(headers):
+                    source = unpacked(source, too_large(*most), most[0])
+                    as_unpacked(scope)
+                    read_headers(scope)
+            except CorelaneError as refusal:
+                error = refusal
         if error is not None:
             await (section.refuse if section else refuse)(scope, source, send, error)
             return
@@ -218,6 +229,9 @@ class InnerLayer:
                 raise too_large(*most)
             return message
 
+        if scope["method"] == "HEAD":
+            await serve_head(self._app, scope, send)
+            return
         await self._app(scope, receive, send)
 
     def _is_open(self, path: str) -> bool:
@@ -234,7 +248,7 @@ class InnerLayer:
 
     def _most_bytes(self, path: str, headers: Mapping[str, str]) -> tuple[int, str]:
         """Return the most bytes that a body may have, and the name of the setting; empty if there is none."""
-        if (given := content_type(headers)) == NDJSON:
+        if (given := content_type(headers)) in LINES:
             return self._settings.max_upload_bytes, "CORELANE_MAX_UPLOAD_BYTES"
         usual = (FORM_BYTES, "") if given in FORMS else (self._settings.max_body_bytes, "CORELANE_MAX_BODY_BYTES")
         return self._body_limits.get(path) or usual
@@ -247,6 +261,37 @@ def with_edge(
     sent = [pair for pair in headers if pair[0] != ID_SENT]
     names = {name for name, _ in sent}
     return [*sent, (ID_SENT, request_id.encode()), *(pair for pair in policy if pair[0] not in names)]
+
+
+def with_prefix(headers: Iterable[tuple[bytes, bytes]], prefix: bytes) -> list[tuple[bytes, bytes]]:
+    """Return a response's headers with a proxy's prefix before the paths that lead to this service."""
+    begins = {b"location": b"/", b"link": b"</"}
+    return [
+        (name, value[: (at := len(begins[name]) - 1)] + prefix + value[at:])
+        if name in begins and value.startswith(begins[name])
+        else (name, value)
+        for name, value in headers
+    ]
+
+
+async def serve_head(app: ASGIApp, scope: Scope, send: Send) -> None:
+    """Serve a HEAD request as a GET request whose caller leaves once the headers are sent."""
+    asked, begun = {**scope, "method": "GET"}, asyncio.Event()
+
+    async def send_head(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            await send(message)
+            await send({"type": "http.response.body"})
+            begun.set()
+
+    async def receive() -> Message:
+        await begun.wait()
+        return {"type": "http.disconnect"}
+
+    try:
+        await app(asked, receive, send_head)
+    finally:
+        scope["route"] = asked.get("route")
 
 
 def with_standing(standing: RateStanding, sink: Send) -> Send:
@@ -304,8 +349,8 @@ class NdjsonRoute(APIRoute):
 
     def matches(self, scope: Scope) -> tuple[Match, Any]:
         """Return whether this route serves a request."""
-        is_ndjson = content_type(read_headers(scope)) == NDJSON
-        return super().matches(scope) if is_ndjson else (Match.NONE, {})
+        is_lines = content_type(read_headers(scope)) in LINES
+        return super().matches(scope) if is_lines else (Match.NONE, {})
 
 
 def read_headers(scope: Scope) -> Mapping[str, str]:

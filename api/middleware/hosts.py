@@ -1,5 +1,6 @@
 """Proxies in front of the service, and the host names under which it is reached."""
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import ip_address
@@ -15,8 +16,12 @@ PRIVATE_ENDINGS = (".localhost", ".local", ".internal", ".home.arpa", ".test")
 REMEMBERED = 256
 
 
+#: The scope's key for the path below which a trusted proxy serves this service, and the form of such a path.
+PREFIX, PREFIX_FORM = "corelane.prefix", re.compile(r"(?:/[A-Za-z0-9._~-]+){1,20}/?")
+
+
 def forwarded(scope: Scope, hops: int) -> dict[str, Any]:
-    """Return the scope's entries as trusted proxies report them: the caller's address, and the scheme and host used.
+    """Return the scope's entries as trusted proxies report them: the caller's address; the scheme, host and path used.
 
     Each proxy appends what it saw, so with N trusted proxies the N-th value from the right is the last trustworthy one.
     Hypercorn 0.18's own middleware for this copies the whole scope, which fails inside an application.
@@ -35,6 +40,8 @@ def forwarded(scope: Scope, hops: int) -> dict[str, Any]:
     if host := trusted("x-forwarded-host"):
         others = [(name, value) for name, value in scope["headers"] if name != b"host"]
         changes["headers"] = [*others, (b"host", host.encode("latin-1"))]
+    if PREFIX_FORM.fullmatch(prefix := trusted("x-forwarded-prefix")):
+        changes[PREFIX] = prefix.rstrip("/").encode()
     return changes
 
 

@@ -46,7 +46,6 @@ class Health(BaseModel):
 LIVE = Health().model_dump_json().encode()
 
 
-@router.head("/livez", include_in_schema=False)
 @router.get("/livez")
 async def live() -> Health:
     """Respond, which shows that this process runs."""
@@ -58,7 +57,6 @@ async def live_fast(asked: FastRequest) -> Response | None:
     return None if asked.query else Response(LIVE, media_type="application/json")
 
 
-@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz", responses=documented(503))
 async def ready(state: StateDep) -> Health:
     """Say whether an item sent now would be answered: 503 with the reason if not."""

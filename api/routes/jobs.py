@@ -247,7 +247,6 @@ async def present(state: AppState, submitted: Submitted, wait: CallerWait, *, re
     return Response(orjson.dumps(shown), status, headers_of(submitted, wait), "application/json")
 
 
-@router.head("", include_in_schema=False)
 @router.get("")
 async def list_jobs(
     request: Request,

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Query, Response
 
 from api.deps import JobId, ReadCaller, StateDep, SubmitCaller
 from api.errors import documented
-from api.request_facts import NDJSON
+from api.request_facts import LINES, NDJSON
 from api.routes.streams import CuttableStream, StreamCut
 from api.state import AppState
 from corelane.domain.jobs import Job, ResultList
@@ -46,8 +46,9 @@ async def list_results(
     record = await state.jobs.require(job_id, caller)
     start = record.dropped if after is None else read_cursor(after)
     require_kept(record, start)
-    if NDJSON in accept:
-        return CuttableStream(stream_results(state, record, start), media_type=NDJSON)
+    wanted = [kind.partition(";")[0].strip().lower() for kind in accept.split(",")]
+    if lines := next((each for each in LINES if each in wanted), None):
+        return CuttableStream(stream_results(state, record, start), media_type=lines)
     found = await state.store.results(record, start, limit)
     at = start + len(found)
     has_more = at < record.total or record.is_unread

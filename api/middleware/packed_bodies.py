@@ -1,0 +1,65 @@
+"""Bodies that are packed by gzip: they are unpacked as they are read, in small pieces, within the bounds of a body."""
+
+import asyncio
+import zlib
+from collections.abc import Mapping
+
+from starlette.types import Message, Receive, Scope
+
+from corelane.errors import InvalidInput, NotJson, TooLarge
+
+#: Most bytes of one piece.
+PIECE_BYTES = 64 * 1024
+
+#: zlib's name for gzip's format.
+GZIP = 16 + zlib.MAX_WBITS
+
+
+def is_packed(headers: Mapping[str, str]) -> bool:
+    """Return whether a request's body is packed by gzip; raise NotJson for another coding."""
+    coding = headers.get("content-encoding", "").strip().lower()
+    if coding not in ("", "identity", "gzip", "x-gzip"):
+        raise NotJson(
+            f"the body is packed as `{coding[:100]}`: send it as it is, or packed by gzip with the header "
+            "`Content-Encoding: gzip`"
+        )
+    return coding.endswith("gzip")
+
+
+def as_unpacked(scope: Scope) -> None:
+    """Change a request's headers to those of its unpacked body, whose length nobody knows yet."""
+    others = [pair for pair in scope["headers"] if pair[0] not in (b"content-encoding", b"content-length")]
+    scope["headers"] = [*others, (b"transfer-encoding", b"chunked")]
+
+
+def unpacked(source: Receive, too_large: TooLarge, most_bytes: int) -> Receive:
+    """Return a source of what is packed in a body; it raises InvalidInput, or ``too_large`` for a packed body of more.
+
+    The size of what it gives is bounded by its reader.
+    """
+    unpacker, packed, taken, has_more, is_full = zlib.decompressobj(GZIP), b"", 0, True, False
+
+    async def receive() -> Message:
+        nonlocal packed, taken, has_more, is_full
+        if not (packed or is_full):
+            message = await source()
+            if message["type"] != "http.request":
+                return message
+            packed, has_more = message.get("body", b""), message.get("more_body", False)
+            taken += len(packed)
+            if taken > most_bytes:
+                raise too_large
+        try:
+            piece = unpacker.decompress(packed, PIECE_BYTES)
+        except zlib.error:
+            raise InvalidInput("the body is not gzip, as its header `Content-Encoding` says") from None
+        packed, is_full = unpacker.unconsumed_tail, len(piece) == PIECE_BYTES
+        is_last = not (has_more or packed or is_full)
+        if unpacker.unused_data or (is_last and not unpacker.eof):
+            wrong = "goes on after" if unpacker.unused_data else "breaks off before"
+            raise InvalidInput(f"the body {wrong} the end of its gzip: pack it as one, and send all of it")
+        # Without this a body that was received already would be unpacked before any other request runs.
+        await asyncio.sleep(0)
+        return {"type": "http.request", "body": piece, "more_body": not is_last}
+
+    return receive

@@ -1,5 +1,8 @@
 """The application ``corelane``: its commands and their names."""
 
+import os
+import sys
+
 import typer
 
 from corelane.cli.admin import list_paused, pause, resume
@@ -55,5 +58,7 @@ def make_cli() -> typer.Typer:
 
 
 def main() -> None:
-    """Run ``corelane``."""
+    """Run ``corelane``; in an ASCII locale in UTF-8, so that arguments, names of files and output may have any text."""
+    if sys.getfilesystemencoding() == "ascii":
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606  # no shell is wanted
     make_cli()(prog_name="corelane")

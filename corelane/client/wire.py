@@ -83,7 +83,8 @@ def dump_body(value: object) -> bytes:
     try:
         return orjson.dumps(value, default=_plain)
     except orjson.JSONEncodeError as error:
-        raise InvalidInput(f"the job cannot be written as JSON: {error}") from None
+        reason = "a text in it is not UTF-8, send it as UTF-8" if "surrogates" in str(error) else error
+        raise InvalidInput(f"the job cannot be written as JSON: {reason}") from None
 
 
 def _plain(value: object) -> dict[str, Any]:

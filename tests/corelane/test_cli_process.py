@@ -57,6 +57,19 @@ def test_commands_that_ask_a_service_import_nothing_of_a_server(service: StandIn
     assert not asked & HEAVY
 
 
+@pytest.mark.parametrize(
+    "asked", [("ask", "Wer fährt?", "-c", "Ä fährt."), ("run", "one", "question=Wer?", "context=Ä fährt.")]
+)
+def test_arguments_are_read_as_utf_8_in_the_c_locale_too(asked: tuple[str, ...], service: StandIn) -> None:
+    for mode in ("0", "1"):
+        done = run(*asked, "--url", service.url, env={"LC_ALL": "C", "PYTHONUTF8": mode, "PYTHONIOENCODING": ""})
+        assert done.returncode == 0, done.stderr
+        assert "Ä" in str(service.bodies[-1])
+    broken = [sys.executable, "-m", "corelane", "ask", b"\xc4?", "-c", "Ada.", "--url", service.url]
+    refused = subprocess.run(broken, capture_output=True, text=True, check=False, timeout=60)
+    assert "a text in it is not UTF-8" in " ".join(refused.stderr.split())
+
+
 @pytest.mark.parametrize("env", [{}, {"NO_COLOR": "1", "FORCE_COLOR": "1"}])
 def test_pipes_and_no_color_are_not_coloured(service: StandIn, env: dict[str, str]) -> None:
     for arguments in (("ask", "Who?", "-c", "Ada wrote it."), ("jobs", "list"), ("jobs", "show", "job_no")):

@@ -35,7 +35,7 @@ BODY = {
     "400": "Bad Request: the body cannot be read.",
     "408": "Request Timeout: the body stopped coming before its end.",
     "413": "Content Too Large: more bytes than the service takes.",
-    "415": "Unsupported Media Type: the `Content-Type` is not one that the route takes.",
+    "415": "Unsupported Media Type: the `Content-Type` or `Content-Encoding` is not one that the route takes.",
 }
 
 

@@ -134,7 +134,10 @@ class Settings(GroupedFields):
         None, pattern=rules.RATE, description="Requests that only look, counted in the same way; not limited if unset."
     )
     trusted_hops: int = Field(
-        0, ge=0, le=10, description="Proxies before the API whose X-Forwarded-For, -Proto and -Host are believed."
+        0,
+        ge=0,
+        le=10,
+        description="Proxies before the API whose X-Forwarded-For, -Proto, -Host and -Prefix are believed.",
     )
     allowed_hosts: Annotated[tuple[str, ...], NoDecode] = Field(
         (),

@@ -108,7 +108,7 @@ async def respond(
         tell=state.jobs.completions.listener,
         request=REQUEST_FACTS.get(),
     )
-    asked_again = None if dialect.is_own else Asked(owner, f"{dialect.path} {named}", sent)
+    asked_again = None if dialect.is_own else (owner, f"{dialect.path} {named}", sent)
     submitted = await ask(state, job, wait, asked_again)
     record, headers = submitted.record, headers_of(submitted, wait)
     if not record.status.is_final:
@@ -143,7 +143,7 @@ async def ask(state: AppState, job: Submission, wait: CallerWait, asked: Asked |
         log.info("caller_left", job_id=record.id)
         await state.store.cancel(record.id)
     elif asked is not None:
-        state.late_jobs.keep(asked, record.id)
+        await state.late_jobs.keep(asked, record.id)
         raise NotInTime(
             f"this takes longer than {wait.seconds:g} s and goes on: send the same request again to have its answer, "
             "or send fewer inputs at a time"

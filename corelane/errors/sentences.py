@@ -147,4 +147,4 @@ def _form_of(found: Found) -> tuple[Any, ...] | None:
 
 
 #: Types that are one of several forms of a value.
-FORMS = frozenset({"HfInput", "HfPair", "str"})
+FORMS = frozenset({"HfInput", "str"})

@@ -132,7 +132,7 @@ class HfBody(Foreign):
     """What the bodies of Hugging Face's routes have in common."""
 
     model: str | None = MODEL
-    options: Annotated[dict[str, bool], at_most(20)] | None = Field(
+    options: Annotated[dict[str, bool], Field(max_length=20), at_most(20)] | None = Field(
         None, description="As `wait_for_model` and `use_cache`: taken, and not used."
     )
 

@@ -84,7 +84,7 @@ def test_head_is_answered_wherever_get_is(service: Service) -> None:
     job = service.http.post("/v1/jobs", json={"items": ITEMS}).json()["id"]
     routers = [*(each.router for each in ROUTES), *(each for plugin in installed() for each in plugin.routers())]
     routes = [each for router in routers for each in router.routes if isinstance(each, APIRoute)]
-    paths = [route.path for route in routes if "GET" in route.methods]
+    paths = [route.path for route in routes if "GET" in (route.methods or ())]
     assert len(paths) > 20
     for path in paths:
         at = path.replace("{job_id}", job)

@@ -4,48 +4,34 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag
+from pydantic import BeforeValidator, Field
 
-from corelane.domain.jobs import Text
 from corelane.domain.wire import MOST_LISTED, at_most, in_pieces
-from corelane.tasks.dialects import Asked, Foreign, HfBody, HfDialect, TextParameters, Told, listed
+from corelane.tasks.dialects import Asked, HfBody, HfDialect, TextParameters, Texts, Told, listed
 from corelane.tasks.text_classification.wire import ClassificationOptions, ClassifiedText, Function, Label
 
 
-class HfPair(Foreign):
-    """A text, and perhaps a second one, as Transformers' pipeline takes them."""
-
-    text: Text
-    text_pair: Text | None = None
-
-
-def as_pairs(value: Any) -> Any:
-    """Return inputs whose pairs are objects: Text Embeddings Inference takes lists of one or two texts as well."""
-    if not isinstance(value, list):
-        return value
+def as_items(value: Any) -> Any:
+    """Return inputs as items: a pair is an object, or a list in a list, as Text Embeddings Inference takes it."""
     return [
-        dict(zip(("text", "text_pair"), each, strict=False)) if isinstance(each, list) and len(each) in (1, 2) else each
-        for each in value
+        {"text": each}
+        if isinstance(each, str)
+        else dict(zip(("text", "text_pair"), each, strict=False))
+        if isinstance(each, list) and len(each) in (1, 2)
+        else each
+        for each in listed(value)
     ]
 
 
-def form_of(value: Any) -> str:
-    """Return which form of inputs a value has, or is to have, so that its errors are those of that form."""
-    return "HfPair" if isinstance(value, dict) else "list[]" if isinstance(value, list) else "str"
+#: A pair may be two texts in a list, if it is one of several inputs.
+Pair = Annotated[list[str], Field(min_length=1, max_length=2)]
+Several = Annotated[list[ClassifiedText | Pair], Field(min_length=1, max_length=MOST_LISTED)]
 
-
-def form_of_one(value: Any) -> str:
-    """Return the same for one input of a list."""
-    return "HfPair" if isinstance(value, dict) else "str"
-
-
-OneInput = Annotated[Annotated[Text, Tag("str")] | Annotated[HfPair, Tag("HfPair")], Discriminator(form_of_one)]
 Inputs = Annotated[
-    Annotated[Text, Tag("str")]
-    | Annotated[HfPair, Tag("HfPair")]
-    | Annotated[list[OneInput], Field(min_length=1, max_length=MOST_LISTED), in_pieces(HfPair), Tag("list[]")],
-    Discriminator(form_of),
-    BeforeValidator(as_pairs),
+    list[ClassifiedText],
+    Field(min_length=1, max_length=MOST_LISTED),
+    in_pieces(ClassifiedText),
+    BeforeValidator(as_items, json_schema_input_type=Texts | ClassifiedText | Several),
     at_most(MOST_LISTED),
 ]
 
@@ -75,13 +61,7 @@ class HfLabels(HfDialect):
         """Return the texts."""
         given = body.parameters
         options = ClassificationOptions(top_k=given.top_k, function=given.function_to_apply, long=given.long)
-        items = [
-            ClassifiedText(text=each)
-            if isinstance(each, str)
-            else ClassifiedText(text=each.text, text_pair=each.text_pair)
-            for each in listed(body.inputs)
-        ]
-        return Asked(items, options, given.priority)
+        return Asked(body.inputs, options, given.priority)
 
     def reply(self, body: Any, results: Sequence[Mapping[str, Any]], told: Told) -> Any:  # noqa: ARG002
         """Return the labels of each text."""

@@ -43,7 +43,7 @@ class RerankBody(Foreign):
     documents: Documents = Field(description="The texts to rank, or objects that have them as fields.")
     top_n: int | None = Field(None, ge=1, strict=True, description="Documents returned, best first; all if null.")
     return_documents: bool = Field(False, strict=True, description="Whether each result has its document.")
-    rank_fields: Annotated[list[str], Field(min_length=1), at_most(100)] = Field(
+    rank_fields: Annotated[list[str], Field(min_length=1, max_length=100), at_most(100)] = Field(
         ["text"], description="The fields of objects that are read, in this order."
     )
     max_tokens_per_doc: int | None = Field(None, description="Without effect: all of a document is read.")

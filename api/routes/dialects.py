@@ -145,7 +145,7 @@ async def ask(state: AppState, job: Submission, wait: CallerWait, asked: Asked |
     elif asked is not None:
         await state.late_jobs.keep(asked, record.id)
         raise NotInTime(
-            f"this takes longer than {wait.seconds:g} s and goes on: send the same request again to have its answer, "
+            f"this takes longer than {wait.seconds:g} s and goes on: send the same request again to have its results, "
             "or send fewer inputs at a time"
         )
     return submitted

@@ -60,7 +60,7 @@ class Dialect(ABC):
     line: type[Wire] | None = None
     #: Whose form of an error its clients read, beside that of Corelane.
     errors_of: Literal["openai", "hugging face", "cohere"]
-    #: Whether its callers know Corelane's jobs and results: a late answer is its job, and an item that failed a result.
+    #: Whether its callers know Corelane's jobs and results: a late reply is its job, and an item that failed a result.
     is_own: bool = False
 
     @abstractmethod

@@ -74,7 +74,6 @@ class CoreInfo(BaseModel):
     reasons: list[str] = Field(
         default_factory=list, description="Why models failed to load, or the core does not serve."
     )
-    paused: Pause | None = Field(None, description="Its pause: it claims no work until it is resumed.")
     last_beat_at: str
 
 
@@ -97,7 +96,7 @@ class ModelInfo(BaseModel):
     state: Literal["open", "draining"] = Field(
         description="Draining: it takes no more jobs and leaves once it has none."
     )
-    cores: list[str] = Field(description="Living cores that hold it, and are not paused.")
+    cores: list[str] = Field(description="Living cores that hold it.")
     paused: Pause | None = Field(None, description="Its pause: no work of it is claimed until it is resumed.")
     waiting_for: str | None = Field(None, description="Where no living core holds it: what is expected.")
     unfinished_jobs: int = Field(description="Jobs of it that are not final.")
@@ -140,7 +139,7 @@ def read_core(raw: dict[str, Any]) -> CoreInfo:
     """Return a core's heartbeat as callers see it. A core without a current heartbeat is lost."""
     last_beat_at = iso_time(int(raw["beat_ms"]))
     if "state" not in raw:
-        return CoreInfo(core=raw["core"], state="lost", paused=raw.get("paused"), last_beat_at=last_beat_at)
+        return CoreInfo(core=raw["core"], state="lost", last_beat_at=last_beat_at)
     return CoreInfo(
         core=raw["core"],
         state=raw["state"],
@@ -157,7 +156,6 @@ def read_core(raw: dict[str, Any]) -> CoreInfo:
         items=int(raw["items"]),
         restarts=int(raw.get("restarts", 0)),
         reasons=orjson.loads(raw["reasons"]),
-        paused=raw.get("paused"),
         last_beat_at=last_beat_at,
     )
 
@@ -167,9 +165,9 @@ async def list_cores(state: StateDep) -> CoreList:
     """List the cores and their states."""
     found, stopped = await state.fleet.cores(), await read_stopped(state.link)
     cores = [read_core(raw) for raw in found if "state" in raw or raw["core"] not in stopped]
-    names, pauses = {core.core for core in cores}, await state.pauses.read()
+    names = {core.core for core in cores}
     cores += [
-        CoreInfo(core=name, state="stopped", paused=pauses.of(PauseKind.CORE, name), last_beat_at=iso_time(at_ms))
+        CoreInfo(core=name, state="stopped", last_beat_at=iso_time(at_ms))
         for name, at_ms in stopped.items()
         if name not in names
     ]

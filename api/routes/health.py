@@ -63,7 +63,7 @@ async def ready(state: StateDep) -> Health:
     cores, store = await state.fleet.default_cores(), await read_redis(state.link)
     if not store.can_write:
         raise NotReady(f"Redis {DISK_FULL}")
-    if cores == 0 and not (await may_sleep(state) or await is_paused(state)):
+    if cores == 0 and not await may_sleep(state):
         codes = sorted({code for core in await state.fleet.cores() for code in reason_codes(core.get("reasons", "[]"))})
         found = f" ({', '.join(codes)})" if codes else ""
         raise NotReady(f"no living core holds the default model{found}; GET /v1/cores has the reasons")
@@ -105,11 +105,6 @@ async def may_sleep(state: AppState) -> bool:
         return False
     states = {core["state"] for core in await state.fleet.cores() if "state" in core}
     return states <= {"starting", "restarting", "idle", "busy"}
-
-
-async def is_paused(state: AppState) -> bool:
-    """Return whether a living core is paused. Jobs are accepted meanwhile, so proxies should keep sending them here."""
-    return any("paused" in core and "state" in core for core in await state.fleet.cores())
 
 
 def reason_codes(reasons: str) -> list[str]:

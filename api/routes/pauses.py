@@ -1,4 +1,4 @@
-"""Pauses: a core, a version or an owner gets no new work until an admin resumes it."""
+"""Pauses: a version or an owner gets no new work until an admin resumes it."""
 
 from typing import Annotated
 
@@ -14,9 +14,7 @@ from corelane.domain.pauses import Pause, PauseKind, PauseList
 router = APIRouter(prefix="/v1/pauses", tags=["fleet"], responses=documented(403, 404, 422, 503))
 
 KindPath = Annotated[PauseKind, Path(description="What is paused.")]
-NamePath = Annotated[
-    str, Path(max_length=210, description="A core, host/index; a version, NAME@FINGERPRINT; or an owner.")
-]
+NamePath = Annotated[str, Path(max_length=210, description="A version, NAME@FINGERPRINT; or an owner.")]
 
 
 @router.get("")
@@ -28,7 +26,7 @@ async def list_pauses(state: StateDep, caller: ReadCaller) -> PauseList:
 
 @router.put("/{kind}/{name:path}")
 async def pause(kind: KindPath, name: NamePath, state: StateDep, caller: AdminCaller) -> Pause:
-    """Take no new work on a core, for a version, or of an owner, until it is resumed. Work in flight ends.
+    """Take no new work for a version, or of an owner, until it is resumed. Work in flight ends.
 
     Jobs are taken in and wait; each says so in `waiting_for`. May be repeated: the first pause stays.
     """
@@ -41,7 +39,7 @@ async def pause(kind: KindPath, name: NamePath, state: StateDep, caller: AdminCa
 
 @router.delete("/{kind}/{name:path}", status_code=204)
 async def resume(kind: KindPath, name: NamePath, state: StateDep, caller: AdminCaller) -> Response:
-    """Have a core, a version or an owner go on. May be repeated."""
+    """Have a version or an owner go on. May be repeated."""
     require_allowed(state, caller, kind, name)
     if await state.pauses.resume(kind, name):
         await state.audit.write(caller, AuditAction.RESUME, f"{kind} {name}")

@@ -15,8 +15,8 @@ from corelane.errors import InvalidInput
 if TYPE_CHECKING:
     from corelane.client import Client
 
-KindArgument = Annotated[PauseKind, typer.Argument(help="What it is.", metavar="core|model|owner")]
-NameArgument = Annotated[str, typer.Argument(help="A core, host/index; a version, NAME@FINGERPRINT; or an owner.")]
+KindArgument = Annotated[PauseKind, typer.Argument(help="What it is.", metavar="model|owner")]
+NameArgument = Annotated[str, typer.Argument(help="A version, NAME@FINGERPRINT; or an owner.")]
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Change nothing, and say what would be done.")]
 
@@ -62,7 +62,7 @@ def bulk_lines(result: BulkResult) -> list[str]:
 
 
 def pause(client: ServiceClient, kind: KindArgument, name: NameArgument, as_json: JsonOption = False) -> None:
-    """Take no new work on a core, for a version, or of an owner (needs a key with scope admin).
+    """Take no new work for a version, or of an owner (needs a key with scope admin).
 
     Work in flight ends. Jobs are taken in and wait until `corelane resume`.
     """
@@ -71,7 +71,7 @@ def pause(client: ServiceClient, kind: KindArgument, name: NameArgument, as_json
 
 
 def resume(client: ServiceClient, kind: KindArgument, name: NameArgument) -> None:
-    """Have a core, a version or an owner that is paused take work again (needs a key with scope admin)."""
+    """Have a version or an owner that is paused take work again (needs a key with scope admin)."""
     client.resume(kind, name)
     typer.echo(f"{kind} {name} goes on")
 

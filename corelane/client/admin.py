@@ -105,7 +105,7 @@ def _of_owner(owner: str | None) -> dict[str, str]:
 
 
 def pause(kind: PauseKind | str, name: str) -> Call[Pause]:
-    """Stop a core, a model's version, or an owner from taking new work (keys with scope `admin`); returns the pause.
+    """Stop a model's version, or an owner from taking new work (keys with scope `admin`); returns the pause.
 
     Work in flight is finished. New jobs are accepted and wait.
     """
@@ -113,7 +113,7 @@ def pause(kind: PauseKind | str, name: str) -> Call[Pause]:
 
 
 def resume(kind: PauseKind | str, name: str) -> Call[None]:
-    """Let a core, a model's version, or an owner take work again."""
+    """Let a model's version, or an owner take work again."""
     return Call("DELETE", "/v1/pauses/{kind}/{name}", read_nothing, {"kind": str(kind), "name": name})
 
 

@@ -1,4 +1,4 @@
-"""Pauses: a core, a version or an owner gets no new work until an operator resumes it; new jobs wait. Pure."""
+"""Pauses: a version or an owner gets no new work until an operator resumes it; new jobs wait. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,9 +12,8 @@ from corelane.domain.ids import iso_time
 
 
 class PauseKind(StrEnum):
-    """The paused cores, models and owners."""
+    """What can be paused."""
 
-    CORE = "core"
     MODEL = "model"
     OWNER = "owner"
 
@@ -24,7 +23,7 @@ class Pause(BaseModel):
 
     object: Literal["pause"] = "pause"
     kind: PauseKind
-    name: str = Field(description="The core, the version, or the owner.")
+    name: str = Field(description="The version, or the owner.")
     by: str = Field(description="Who paused it: the name of the API key, else the owner who acted.")
     since: str
 
@@ -50,7 +49,7 @@ class Pause(BaseModel):
 
 
 class PauseList(BaseModel):
-    """The paused cores, models and owners."""
+    """The paused versions and owners."""
 
     object: Literal["list"] = "list"
     data: list[Pause]
@@ -74,11 +73,11 @@ class Pauses:
         return {pause.name for pause in self.all if pause.kind is kind}
 
     def of(self, kind: PauseKind, name: str) -> Pause | None:
-        """Return the pause of a core, a version or an owner."""
+        """Return the pause of a version or an owner."""
         return next((pause for pause in self.all if (pause.kind, pause.name) == (kind, name)), None)
 
     def against(self, version: str, owner: str) -> Pause | None:
-        """Return the pause that holds up an owner's work for a version on every core."""
+        """Return the pause that holds up an owner's work for a version."""
         return self.of(PauseKind.MODEL, version) or self.of(PauseKind.OWNER, owner)
 
     def shown(self, *, with_owners: bool) -> list[Pause]:

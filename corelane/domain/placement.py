@@ -154,8 +154,6 @@ class CoreSight:
     state: str | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
-    #: Why it claims nothing although it serves.
-    paused: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,10 +171,8 @@ def predict(version: str, placement: Placement, cores: Sequence[CoreSight]) -> O
     because of an outage.
     """
     living = [core for core in cores if core.state is not None]
-    for core in sorted(living, key=lambda core: bool(core.paused)):
+    for core in living:
         if core.versions.get(version, "failed") not in NOT_COMING:
-            if core.paused:
-                return Outlook(True, core.paused)
             return Outlook(True, f"no core holds {version} yet: it is {core.versions[version]} on {core.name}")
     if not living:
         return Outlook(True, f"no core lives; {version} is answered once one that holds it is back")

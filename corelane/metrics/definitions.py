@@ -193,7 +193,7 @@ RETRY_AFTER_ERROR = _histogram(
 # Work that is not done.
 WAITING_TOKENS = _gauge("waiting_tokens", "Estimated tokens in the lanes", "version")
 PAUSED_TOKENS = _gauge("paused_tokens", "Estimated tokens in lanes and files that a pause holds up", "version")
-PAUSED_S = _gauge("paused_seconds", "How long the longest pause of a core, model or owner lasts; 0 without any", "kind")
+PAUSED_S = _gauge("paused_seconds", "How long the longest pause of a model or owner lasts; 0 without any", "kind")
 CLAIMED_TOKENS = _gauge("claimed_tokens", "Estimated tokens a core is at work on", "core")
 OLDEST_WAIT_S = _gauge("oldest_wait_seconds", "Age of the oldest job with work in the lanes", "version", "priority")
 BACKLOG_S = _gauge(

@@ -8,7 +8,7 @@ import orjson
 
 from corelane.domain.aliases import DEFAULT_ALIAS, decode_weights
 from corelane.domain.forecast import Speed
-from corelane.domain.pauses import PauseKind, Pauses
+from corelane.domain.pauses import Pauses
 from corelane.domain.placement import UNPLACED, CoreSight, Outlook, Placement, predict
 from corelane.settings import Settings
 from corelane.store import keys
@@ -107,22 +107,12 @@ class Fleet:
         self._link = link
 
     async def cores(self) -> list[dict[str, Any]]:
-        """Return every core with its last heartbeat; of a core lost some time ago, only its name and the time.
-
-        A paused core has a field `paused`, which describes the pause.
-        """
+        """Return every core with its last heartbeat; of a core lost some time ago, only its name and the time."""
         now = await self._link.now_ms()
         beats = await self._link("ZRANGEBYSCORE", keys.CORES, now - FORGET_CORE_MS, "+inf", "WITHSCORES")
         names = sorted((name.decode(), int(at)) for name, at in pairs(beats))
-        *hashes, told = await self._link.many(
-            [*(("HGETALL", keys.core(name)) for name, _ in names), ("HGETALL", keys.PAUSED)]
-        )
-        pauses = Pauses.decode(texts(told))
-        paused = {name: {"paused": pause} for name, _ in names if (pause := pauses.of(PauseKind.CORE, name))}
-        return [
-            {"core": name, "beat_ms": at, **texts(raw), **paused.get(name, {})}
-            for (name, at), raw in zip(names, hashes, strict=True)
-        ]
+        hashes = await self._link.many([("HGETALL", keys.core(name)) for name, _ in names])
+        return [{"core": name, "beat_ms": at, **texts(raw)} for (name, at), raw in zip(names, hashes, strict=True)]
 
     async def reports(self, cores: Sequence[str]) -> list[dict[str, str]]:
         """Return the last heartbeat of each of these cores; empty for one that is silent."""
@@ -221,5 +211,4 @@ def _sight(core: Mapping[str, Any], now_ms: int) -> CoreSight:
         core.get("state"),
         {model["version"]: model["state"] for model in models},
         {model["version"]: model["reason"] for model in models if model.get("reason")},
-        core["paused"].text if "paused" in core else "",
     )

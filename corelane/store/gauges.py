@@ -3,7 +3,7 @@
 No process keeps gauges itself. So every process shows the same, and one that died leaves no value behind.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -44,15 +44,14 @@ class Work:
     """The work that is not done.
 
     By version: ``waiting`` tokens in lanes, ``unfed`` tokens in files, and ``held_up`` tokens of either kind, which a
-    pause of the version or of owners holds up. A version is ``stopped`` if all cores that hold it are paused. By core:
-    ``claimed`` tokens, and ``speeds`` in tokens a second. By version and priority: the time that the oldest work has
-    waited, with paused work (``waited_s``) and without paused work (``oldest_s``).
+    pause of the version or of owners holds up. By core: ``claimed`` tokens, and ``speeds`` in tokens a second. By
+    version and priority: the time that the oldest work has waited, with paused work (``waited_s``) and without paused
+    work (``oldest_s``).
     """
 
     waiting: Mapping[str, int]
     unfed: Mapping[str, int]
     held_up: Mapping[str, int]
-    stopped: Collection[str]
     holders: Mapping[str, Sequence[str]]
     claimed: Mapping[str, int]
     speeds: Mapping[str, float]
@@ -68,9 +67,7 @@ class Work:
     @property
     def paused(self) -> dict[str, int]:
         """Return the outstanding tokens that a pause holds up, by version."""
-        outstanding = self.outstanding
-        found = {v: min(tokens, self.held_up.get(v, 0)) for v, tokens in outstanding.items()}
-        return found | {v: outstanding[v] for v in self.stopped}
+        return {v: min(tokens, self.held_up.get(v, 0)) for v, tokens in self.outstanding.items()}
 
     @property
     def movable(self) -> dict[str, int]:
@@ -93,8 +90,7 @@ async def read_work(link: CommonLink) -> Work:
     return Work(
         waiting={version: int(waiting) for version, (waiting, *_) in found.items()},
         unfed={version: int(unfed) for version, (_, unfed, *_) in found.items()},
-        held_up={version: int(tokens) for version, (*_, tokens, _) in found.items()},
-        stopped=[version for version, (*_, is_stopped) in found.items() if is_stopped],
+        held_up={version: int(tokens) for version, (*_, tokens) in found.items()},
         holders={version: [core.decode() for core in cores] for version, (_, _, cores, *_) in found.items()},
         claimed={core: int(tokens) for core, tokens in texts(claimed).items()},
         speeds={core: Speed.decode(speed).mean for core, speed in texts(speeds).items()},

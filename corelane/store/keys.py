@@ -123,7 +123,7 @@ PINNED = RedisKey("cl:pinned", "set", stays=True)  # aliases set through the API
 NAMED = RedisKey("cl:named", "hash", stays=True)  # alias → version that workers' settings mean by it
 PLACEMENTS = RedisKey("cl:placements", "hash", stays=True)  # version → where it is wanted, JSON
 CLOSED = RedisKey("cl:closed", "hash", stays=True)  # version that takes no more jobs → since when
-PAUSED = RedisKey("cl:paused", "hash", stays=True)  # core:NAME, model:VERSION, owner:NAME → who paused it, when; JSON
+PAUSED = RedisKey("cl:paused", "hash", stays=True)  # model:VERSION, owner:NAME → who paused it, when; JSON
 RESUMED = RedisKey("cl:resumed", "string", stays=True)  # when a pause ended last
 PLAN = RedisKey("cl:plan", "string", stays=True)  # counter: changes of placements, which workers then read
 loading = RedisKey("cl:loading:%s", "hash")  # core → VERSION#SINCE → loads begun and not ended; 600 s

@@ -5,18 +5,16 @@ from corelane.errors import NotFound
 from corelane.store import keys
 from corelane.store.jobs.search import known_owners
 from corelane.store.link.link import CommonLink, texts
-from corelane.store.scaling import read_stopped
 
 #: Where to find the names of each kind.
 LISTED = {
-    PauseKind.CORE: "`corelane cores` lists them",
     PauseKind.MODEL: "`corelane models list` lists the versions",
     PauseKind.OWNER: "`corelane keys list` names the owners",
 }
 
 
 class PauseStore:
-    """Pauses and resumes cores, versions and owners."""
+    """Pauses and resumes versions and owners."""
 
     def __init__(self, link: CommonLink, bell: str) -> None:
         """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``)."""
@@ -31,11 +29,11 @@ class PauseStore:
         """Stop new claims; return the pause, and whether it is new. Raise NotFound if the subject is unknown."""
         if not await self._is_known(kind, name):
             raise NotFound(f"there is no {kind} {name[:120]!r} to pause; {LISTED[kind]}")
-        told, is_new = await self._link.run("pause", kind=kind, name=name, by=by, envelope=self._bell)
+        told, is_new = await self._link.run("pause", kind=kind, name=name, by=by)
         return decode_pause(kind, name, told.decode()), bool(is_new)
 
     async def resume(self, kind: PauseKind, name: str) -> bool:
-        """Resume a core, version or owner; return whether it was paused. Raise NotFound if it is unknown."""
+        """Resume a version or owner; return whether it was paused. Raise NotFound if it is unknown."""
         if await self._link.run("resume", kind=kind, name=name, envelope=self._bell):
             return True
         if not await self._is_known(kind, name):
@@ -43,15 +41,10 @@ class PauseStore:
         return False
 
     async def _is_known(self, kind: PauseKind, name: str) -> bool:
-        match kind:
-            case PauseKind.CORE:
-                has_beaten = await self._link("ZSCORE", keys.CORES, name) is not None
-                return has_beaten or name in await read_stopped(self._link)
-            case PauseKind.MODEL:
-                asked = [("HEXISTS", table, name) for table in (keys.MODELS, keys.PLACEMENTS)]
-                return any(await self._link.many(asked))
-            case PauseKind.OWNER:
-                return name in await known_owners(self._link)
+        if kind is PauseKind.OWNER:
+            return name in await known_owners(self._link)
+        asked = [("HEXISTS", table, name) for table in (keys.MODELS, keys.PLACEMENTS)]
+        return any(await self._link.many(asked))
 
 
 async def read_pauses(link: CommonLink) -> Pauses:

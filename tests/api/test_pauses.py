@@ -53,7 +53,7 @@ def audited(office: Office) -> list[tuple[str, str, str]]:
     return [(each["owner"], each["action"], each["subject"]) for each in lines]
 
 
-@pytest.mark.parametrize("path", [f"owner/{ANN}", f"model/{VERSION}", "core/a/0"])
+@pytest.mark.parametrize("path", [f"owner/{ANN}", f"model/{VERSION}"])
 def test_pause_is_told_to_all_who_wait_and_seen_by_operators_until_it_ends(office: Office, path: str) -> None:
     kind, _, name = path.partition("/")
     made = office.call(OPS, "PUT", f"/v1/pauses/{path}")
@@ -97,8 +97,8 @@ def test_admins_alone_pause_and_see_whose_work_waits(office: Office) -> None:
         office.submit(BOB)
     assert office.call(ANN, "PUT", f"/v1/pauses/owner/{ANN}").status_code == 403
     assert office.call(OPS, "PUT", "/v1/pauses/owner/nobody").status_code == 404
-    assert office.call(OPS, "PUT", "/v1/pauses/core/b/7").json()["detail"].startswith("there is no core 'b/7'")
-    assert office.call(OPS, "PUT", "/v1/pauses/queue/x").status_code == 422
+    assert office.call(OPS, "PUT", "/v1/pauses/model/b@7").json()["detail"].startswith("there is no model 'b@7'")
+    assert office.call(OPS, "PUT", "/v1/pauses/core/a/0").status_code == 422
     office.call(OPS, "PUT", f"/v1/pauses/owner/{ANN}")
     office.call(OPS, "PUT", f"/v1/pauses/model/{VERSION}")
     seen = office.call(OPS, "GET", "/v1/overview").json()
@@ -121,20 +121,19 @@ def test_commands_pause_and_resume(service: Service, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(overviews, "KEPT_S", 0.0)
     service.bench.upkeep.went_round()
     service.bench.raw.hset("cl:core:a/0", mapping=BEAT)
-    code, printed = run(service, "pause", "core", "a/0")
-    assert (code, printed.startswith("core a/0 is paused by public since ")) == (0, True)
-    assert run(service, "paused")[1].count("a/0") == 1
-    assert "! core a/0: is paused by public since " in run(service, "top")[1]
-    assert "core a/0: is paused" in check_service(service.bench.settings).found
+    code, printed = run(service, "pause", "model", VERSION)
+    assert (code, printed.startswith(f"model {VERSION} is paused by public since ")) == (0, True)
+    assert run(service, "paused")[1].count(VERSION) == 1
+    assert f"! model {VERSION}: is paused by public since " in run(service, "top")[1]
+    assert f"model {VERSION}: is paused" in check_service(service.bench.settings).found
     with Client(service.url) as client:
-        assert [pause.name for pause in client.pauses()] == ["a/0"]
-        assert client.cores()[0]["paused"]["by"] == "public"
-        assert run(service, "resume", "core", "a/0") == (0, "core a/0 goes on\n")
-        assert client.pause("model", VERSION).name == VERSION
-        client.resume("model", VERSION)
+        assert [pause.name for pause in client.pauses()] == [VERSION]
+        assert run(service, "resume", "model", VERSION) == (0, f"model {VERSION} goes on\n")
+        assert client.pause("owner", "public").name == "public"
+        client.resume("owner", "public")
         assert client.pauses() == []
     assert run(service, "pause", "owner", "somebody")[0] != 0
-    assert run(service, "pause", "queue", "x")[0] != 0
+    assert run(service, "pause", "core", "a/0")[0] != 0
 
 
 def page(office: Office, who: str, path: str) -> str:

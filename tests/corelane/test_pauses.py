@@ -1,4 +1,4 @@
-"""Pauses of cores, versions and owners: nothing new is claimed, nothing is lost, and nobody takes it for a fault."""
+"""Pauses of versions and owners: nothing new is claimed, nothing is lost, and nobody takes it for a fault."""
 
 from typing import Any
 
@@ -132,33 +132,13 @@ def announce_other(bench: Bench, core: str) -> None:
     Announcer(bench.settings, core).beat({"state": "idle"}, [VERSION, "other@1"], [])
 
 
-def test_paused_core_ends_its_work_claims_nothing_and_others_are_rung(bench: Bench) -> None:
-    core, other = bench.core("a/0"), bench.core("b/0")
-    first = bench.submit(1)
-    before = claimed(core)
-    assert pause(bench, "core", "a/0")
-    bench.raw.delete("cl:bell:a/0", "cl:bell:b/0")
-    Announcer(bench.settings, "a/0").beat({"state": "idle"}, [VERSION], [before.lease])
-    second = bench.submit(1)
-    assert (is_rung(bench, "a/0"), is_rung(bench, "b/0")) == (False, True)
-    core.commit(before.lease, answered(before))
-    assert core.claim([VERSION], linger=False) is None
-    assert (bench.get(first).status, bench.get(second).status) == ("succeeded", "queued")
-    assert owners_of(other)
-    third = bench.submit(1)
-    assert resume(bench, "core", "a/0")
-    assert is_rung(bench, "a/0")
-    assert owners_of(core)
-    assert bench.get(third).status == "succeeded"
-
-
 def test_pause_is_told_once_and_what_is_unknown_is_refused(bench: Bench) -> None:
     bench.core("a/0")
-    assert [pause(bench, "core", "a/0") for _ in range(2)] == [True, False]
+    assert [pause(bench, "model", VERSION) for _ in range(2)] == [True, False]
     [found] = paused(bench).all
-    assert (found.kind, found.name, found.by) == ("core", "a/0", BY)
-    assert [resume(bench, "core", "a/0") for _ in range(2)] == [True, False]
-    for kind, name in (("core", "b/7"), ("model", "gone@1"), ("owner", "nobody")):
+    assert (found.kind, found.name, found.by) == ("model", VERSION, BY)
+    assert [resume(bench, "model", VERSION) for _ in range(2)] == [True, False]
+    for kind, name in (("model", "gone@1"), ("owner", "nobody")):
         with pytest.raises(NotFound, match=kind):
             pause(bench, kind, name)
         with pytest.raises(NotFound, match=kind):
@@ -183,7 +163,7 @@ def test_keeper_rings_no_core_for_what_is_paused(bench: Bench) -> None:
     assert silent() == []
 
 
-@pytest.mark.parametrize(("kind", "name"), [("owner", ANN), ("model", VERSION), ("core", "a/0")])
+@pytest.mark.parametrize(("kind", "name"), [("owner", ANN), ("model", VERSION)])
 def test_paused_backlog_is_no_backlog(bench: Bench, kind: str, name: str) -> None:
     bench.core("a/0", Speed(1000))
     bench.raw.hset("cl:core:a/0", "versions", f'["{VERSION}"]')
@@ -226,7 +206,7 @@ def scaling(bench: Bench) -> ScalingInfo:
     return found
 
 
-def test_paused_backlog_asks_for_no_cores_but_a_paused_core_for_another(bench: Bench) -> None:
+def test_paused_backlog_asks_for_no_cores(bench: Bench) -> None:
     bench.core("a/0", Speed(100))
     bench.raw.hset("cl:core:a/0", "versions", f'["{VERSION}"]')
     bench.submit(800, owner=ANN)
@@ -234,10 +214,6 @@ def test_paused_backlog_asks_for_no_cores_but_a_paused_core_for_another(bench: B
     assert asked > 1
     pause(bench, "owner", ANN)
     assert scaling(bench).asked == 1
-    resume(bench, "owner", ANN)
-    pause(bench, "core", "a/0")
-    found = scaling(bench)
-    assert (found.cores, found.asked >= 1) == (0, True)
 
 
 def test_promise_gives_no_time_for_what_is_paused_and_lets_nobody_wait_for_it(bench: Bench) -> None:

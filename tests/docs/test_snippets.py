@@ -16,7 +16,7 @@ ELSEWHERE = {
     "make": 3,  # sets up everything or serves until Ctrl-C: the run on a fresh machine
     "handlers": 2,  # a package of handlers: tests/integration/test_handlers.py
     "rollout": 2,  # a second model: tests/integration/test_rollout.py
-    "pauses": 1,  # a core, a version and an owner of some fleet: tests/integration/test_cores.py
+    "pauses": 1,  # a version and an owner of some fleet: tests/integration/test_cores.py
     "backup": 2,  # on a data folder of its own: tests/integration/test_backup.py
     "redis-cli": 1,  # a program of Redis: tests/integration/test_serve.py plays it
     "calibrate": 1,  # half a minute of a model: tests/corelane/test_cli_calibrate.py

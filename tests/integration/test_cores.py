@@ -47,27 +47,25 @@ def test_each_part_gives_signs_of_life(fleet: Fleet) -> None:
 def test_what_is_paused_waits_on_real_cores_and_goes_on_whole(fleet: Fleet) -> None:
     fleet.wait_whole()
     items = [Question(question="Who wrote it?", context=f"Ada wrote it in {year}.") for year in range(1800, 1840)]
-    cores = sorted(fleet.states())
+    core = min(fleet.states())
     with fleet.client() as client, ThreadPoolExecutor() as threads:
         version = client.submit(items[:1], wait_s=60).model
-        for paused in ([("owner", "public")], [("model", version)], [("core", core) for core in cores]):
-            for kind, name in paused:
-                client.pause(kind, name)
+        for kind, name in (("owner", "public"), ("model", version)):
+            client.pause(kind, name)
             try:
                 held = client.submit(items)
-                if paused[0][0] == "core":
-                    os.kill(fleet.states()[cores[0]]["pid"], signal.SIGKILL)
-                    eventually(lambda: fleet.states()[cores[0]]["restarts"] > 0)
+                if kind == "model":
+                    os.kill(fleet.states()[core]["pid"], signal.SIGKILL)
+                    eventually(lambda: fleet.states()[core]["restarts"] > 0)
                     fleet.wait_whole()
                 waiting = client.get(held.id, wait_s=1)
                 assert (waiting.status, waiting.counts.done) == ("queued", 0)
                 assert " is paused by public since " in str(waiting.waiting_for)
                 asked = threads.submit(client.get, held.id, wait_s=60)
             finally:
-                for kind, name in paused:
-                    client.resume(kind, name)
+                client.resume(kind, name)
             assert asked.result().counts.succeeded == len(items)
-        lines = [(each.action, each.subject) for each in client.iter_audit(limit=4 + 2 * len(cores))]
+        lines = [(each.action, each.subject) for each in client.iter_audit(limit=4)]
         assert lines[-1] == ("pause", "owner public")
         assert ("resume", f"model {version}") in lines
 

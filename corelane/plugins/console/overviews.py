@@ -184,8 +184,7 @@ def pauses_of(survey: Survey) -> Iterator[str]:
     """Yield the pauses that hold up work, in words."""
     work, owners = survey.work, survey.pauses.names(PauseKind.OWNER)
     for pause in survey.pauses.all:
-        is_model = pause.kind is PauseKind.MODEL and work.paused.get(pause.name)
-        if is_model or (pause.kind is PauseKind.CORE and any(work.outstanding[version] for version in work.stopped)):
+        if pause.kind is PauseKind.MODEL and work.paused.get(pause.name):
             yield f"{pause.subject} {pause.told}"
     models = survey.pauses.names(PauseKind.MODEL)
     if owners and any(tokens and version not in models for version, tokens in work.held_up.items()):

@@ -14,14 +14,12 @@ from redis.exceptions import RedisError
 from corelane.cli.own_fleet import stagger_s, start_worker, worker_part
 from corelane.cli.supervisor import Supervisor
 from corelane.domain.dispatch import Core
-from corelane.domain.pauses import PauseKind
 from corelane.engine.cores import core_range, core_slots
 from corelane.errors import CorelaneError
 from corelane.plugins.fleet.rules import HostCore, next_step, share_cores
 from corelane.settings import Settings
 from corelane.store.fleet import Fleet
 from corelane.store.link.link import AsyncLink
-from corelane.store.pauses import read_pauses
 from corelane.store.rollout import write_mark
 from corelane.store.scaling import ScaledHost, leave_scaling, read_hosts, read_scaling, tell_host
 
@@ -81,16 +79,15 @@ class Autoscaler:
         """Return the cores of this host in their current state."""
         parts, names = self._supervisor.names(), [self._name(slot.index) for slot in self._slots]
         states = [report.get("state") for report in await Fleet(self._link).reports(names)]
-        paused = (await read_pauses(self._link)).names(PauseKind.CORE)
         self._leaving = {index: task for index, task in self._leaving.items() if not task.done()}
         return [
             HostCore(
                 slot.index,
                 is_running=worker_part(slot) in parts,
                 is_leaving=slot.index in self._leaving,
-                is_broken=worker_part(slot) in parts and (name in paused or self._is_broken(slot.index, state)),
+                is_broken=worker_part(slot) in parts and self._is_broken(slot.index, state),
             )
-            for slot, name, state in zip(self._slots, names, states, strict=True)
+            for slot, state in zip(self._slots, states, strict=True)
         ]
 
     def _is_broken(self, index: int, state: str | None) -> bool:

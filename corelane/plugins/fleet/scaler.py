@@ -46,7 +46,7 @@ class Scaler:
         if not (await self._link.many([SCALER.take(self._name)]))[0]:
             return None
         work, all_cores = await read_work(self._link), await Fleet(self._link).cores()
-        cores = [core for core in all_cores if core.get("state") in SERVING and "paused" not in core]
+        cores = [core for core in all_cores if core.get("state") in SERVING]
         load = await self._load(work, cores)
         hosts = await read_hosts(self._link)
         asked = max(asked_cores(load, self._min_cores, self._backlog_s), sum(host.least for host in hosts))
@@ -82,7 +82,7 @@ class Scaler:
     async def _load(self, work: Work, cores: Sequence[Mapping[str, Any]]) -> OpenLoad:
         names = names_of(cores)
         speeds = {core: speed for core, speed in work.speeds.items() if core in names}
-        # Paused work is no reason for more cores. A paused core is a reason for another core.
+        # Paused work is no reason for more cores.
         waiting = {version: max(0, tokens - work.held_up[version]) for version, tokens in work.outstanding.items()}
         # If there are settled cores, versions that none of them holds are no reason for more cores of that kind.
         settled = any(core["state"] in SETTLED for core in cores)

@@ -88,7 +88,7 @@ local function charge(where, place, ref, amount)
   add(keys.OWED, ref.owner .. ':' .. ref.priority, amount)
 end
 
--- Everything that is paused: `core:NAME`, `model:VERSION`, `owner:NAME`. Usually that is nothing, and costs one short
+-- Everything that is paused: `model:VERSION`, `owner:NAME`. Usually that is nothing, and costs one short
 -- command.
 local function read_paused()
   local paused = {}
@@ -98,7 +98,7 @@ end
 
 local function is_paused(kind, name) return call('HEXISTS', keys.PAUSED, kind .. ':' .. name) == 1 end
 
--- Cores that hold a version now and claim for it; a paused core is not among them.
+-- Cores that hold a version now and claim for it.
 local function holders_of(version) return call('ZRANGEBYSCORE', keys.holders(version), now_ms(), '+inf') end
 
 -- The ones among `cores` that have no claimed work in progress.

@@ -18,11 +18,11 @@ local function part_of_little(core, versions, room)
   return takers > 1 and waiting / takers or nil
 end
 
--- The versions that a core may claim for; none if the core is paused.
-local function unpaused(core, versions, paused)
+-- The versions that are not paused.
+local function unpaused(versions, paused)
   local left = {}
   for _, version in ipairs(versions) do
-    if not (paused['core:' .. core] or paused['model:' .. version]) then left[#left + 1] = version end
+    if not paused['model:' .. version] then left[#left + 1] = version end
   end
   return left
 end
@@ -230,11 +230,11 @@ end
 -- holds nothing. `met` lists what it holds: `owner:priority`, or `owner:priority:small` for a batch's worth of
 -- small jobs. If there is neither room nor such an owner, the bell stays as it is. A core that reads a document (more
 -- than `document` tokens) is laden: it takes no second one. A core that `helps` takes a part of another core's item if
--- it would claim nothing, and nothing is held up. Paused cores, versions and owners are skipped.
+-- it would claim nothing, and nothing is held up. Paused versions and owners are skipped.
 -- "Nothing there" and "the bell may ring again" are one step, so no wake-up is lost.
 define('claim', function(ask)
   local core, versions, paused = ask.core, ask.versions, read_paused()
-  if next(paused) then versions = unpaused(core, versions, paused) end
+  if next(paused) then versions = unpaused(versions, paused) end
   local claim = {
     ask = ask, now = now_ms(), versions = versions, paused = paused, room = ask.room, met = {},
     tokens = 0, taken = 0, dropped = 0, last = 0, reply = { 0, '' }, held = {},

@@ -34,11 +34,10 @@ define('beat', function(ask)
   if call(ask.out and 'SADD' or 'SREM', keys.OUT_OF_SERVICE, core) == 1 then
     mark('core', core .. (ask.out and ' is out of service' or ' is in service again'))
   end
-  local paused = is_paused('core', core)
-  if not (ask.out or paused) then call('ZADD', keys.HELPERS, now + ask.lease_ms, core) end
+  if not ask.out then call('ZADD', keys.HELPERS, now + ask.lease_ms, core) end
   keep_speed(core, ask.speed, ask.full)
   for _, version in ipairs(ask.versions) do
-    if not paused then call('ZADD', keys.holders(version), now + ask.lease_ms, core) end
+    call('ZADD', keys.holders(version), now + ask.lease_ms, core)
     if call('HEXISTS', keys.MODELS, version) == 0 then reply[#reply + 1] = version end
   end
   for _, lease in ipairs(ask.leases) do call('ZADD', keys.LEASES, 'XX', now + ask.lease_ms, lease) end
@@ -91,21 +90,15 @@ end)
 -- Every caller may read marks, but only admins may see the names of owners.
 local function shown_name(ask) return ask.kind == 'owner' and 'an owner' or ask.kind .. ' ' .. ask.name end
 
--- pause{kind, name, by, envelope} → {the description of the pause, 1 if it is new}
--- Until `resume` nothing is claimed on a core, for a version, or of an owner. Work in progress is finished. A paused
--- core gives up its versions, with all that it holds of them. A paused owner is sorted behind all others: see
--- join_shares.
+-- pause{kind, name, by} → {the description of the pause, 1 if it is new}
+-- Until `resume` nothing is claimed for a version, or of an owner. Work in progress is finished. A paused owner is
+-- sorted behind all others: see join_shares.
 define('pause', function(ask)
   local what = ask.kind .. ':' .. ask.name
   if call('HSETNX', keys.PAUSED, what, cjson.encode({ by = ask.by, at_ms = now_ms() })) == 0 then
     return { call('HGET', keys.PAUSED, what), 0 }
   end
-  if ask.kind == 'core' then
-    call('ZREM', keys.HELPERS, ask.name)
-    for _, version in ipairs(call('HKEYS', keys.MODELS)) do
-      if call('ZSCORE', keys.holders(version), ask.name) then let_go(ask.name, version, ask.envelope) end
-    end
-  elseif ask.kind == 'owner' then
+  if ask.kind == 'owner' then
     for priority = 0, 2 do call('ZADD', keys.shares(priority), 'XX', PAUSED_SHARE, ask.name) end
   end
   mark('pause', shown_name(ask) .. ' is paused by ' .. ask.by)
@@ -124,16 +117,13 @@ local function resume_owner(owner, envelope)
 end
 
 -- resume{kind, name, envelope} → 1 if it was paused
--- A core holds its versions again with its next heartbeat, and claims at once.
 define('resume', function(ask)
   if call('HDEL', keys.PAUSED, ask.kind .. ':' .. ask.name) == 0 then return 0 end
   call('SET', keys.RESUMED, now_ms())
   if ask.kind == 'owner' then
     resume_owner(ask.name, ask.envelope)
-  elseif ask.kind == 'model' then
+  else
     ring_some(ask.name, #holders_of(ask.name), ask.envelope)
-  elseif call('EXISTS', keys.core(ask.name)) == 1 then
-    ring(ask.name, ask.envelope)
   end
   mark('pause', shown_name(ask) .. ' goes on')
   return 1

@@ -27,33 +27,19 @@ local function tokens_of(name, priority, owner, larger)
   return tokens
 end
 
--- The versions that are on no core because the cores that would hold them are paused.
-local function held_by_paused(paused)
-  local found = {}
-  for what in pairs(paused) do
-    local core = string.match(what, '^core:(.*)$')
-    local versions = core and call('HGET', keys.core(core), 'versions')
-    for _, version in ipairs(versions and cjson.decode(versions) or {}) do
-      if not is_held(version) then found[version] = true end
-    end
-  end
-  return found
-end
-
 -- outstanding{fed, owners, larger} → {per version: {version, tokens in lanes, tokens in files, cores that hold it,
--- tokens of both that a pause of the version or of owners holds up, 1 if all cores that hold it are paused}, tokens
--- claimed by core, speeds by core, {version, priority, age in ms of the oldest waiting job, 1 if a pause holds it up}…,
--- open jobs by priority}
+-- tokens of both that a pause of the version or of owners holds up}, tokens claimed by core, speeds by core, {version,
+-- priority, age in ms of the oldest waiting job, 1 if a pause holds it up}…, open jobs by priority}
 -- The oldest jobs are searched among `owners` owners of a priority and `larger` larger jobs of each. Tokens in files
 -- are counted for `fed` jobs.
 define('outstanding', function(ask)
   local versions, oldest, ages, open, left, paused = {}, {}, {}, {}, {}, read_paused()
-  local held_up, goes_on, stopped = {}, {}, held_by_paused(paused)
+  local held_up, goes_on = {}, {}
   local function hold_up(version, tokens) held_up[version] = (held_up[version] or 0) + tokens end
   local function note(version, priority, job, is_held_up)
     is_held_up = is_held_up or paused['model:' .. version]
     if not is_held_up then goes_on[version] = true end
-    local still = (is_held_up or stopped[version]) and 1 or 0
+    local still = is_held_up and 1 or 0
     local name = version .. ' ' .. priority .. ' ' .. still
     if job and (not oldest[name] or job < oldest[name][3]) then oldest[name] = { version, priority, job, still } end
   end
@@ -82,7 +68,7 @@ define('outstanding', function(ask)
     local waiting, unfed = tonumber(call('HGET', keys.WAITING, version) or 0), left[version] or 0
     local is_whole = next(paused) and not goes_on[version]
     local still = is_whole and waiting + unfed or held_up[version] or 0
-    versions[#versions + 1] = { version, waiting, unfed, holders_of(version), still, stopped[version] and 1 or 0 }
+    versions[#versions + 1] = { version, waiting, unfed, holders_of(version), still }
   end
   for _, found in pairs(oldest) do
     local created = call('HGET', keys.job(found[3]), 'created_ms')

@@ -16,7 +16,6 @@ from corelane.log import get_logger
 from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyFinder
-from corelane.store.audit import Audit
 from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.events import JobEvents
@@ -70,7 +69,6 @@ class AppState:
         self.rollout = Rollout(link)
         self.pauses = PauseStore(link, bell)
         self.deliveries = DeliveryLog(link)
-        self.audit = Audit(link)
         self.large_bodies = LargeBodies()
         self.body_limits: Mapping[str, tuple[int, str]] = {
             path: limit for plugin in installed() for path, limit in plugin.body_limits(settings).items()

@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import BaseModel, Field
 
+from api.audit import audit
 from api.deps import AdminCaller, JobId, ReadCaller, StateDep, SubmitCaller
 from api.errors import documented
 from api.state import AppState
 from corelane.domain.api_keys import Caller
-from corelane.domain.audit import AuditAction
 from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Job
 from corelane.errors import InvalidInput, NotFound
@@ -141,7 +141,7 @@ async def redeliver(delivery_id: DeliveryId, state: StateDep, caller: SubmitCall
     await require_delivery(state, delivery_id, caller)
     if not await state.deliveries.redeliver(delivery_id):
         raise no_such_delivery(delivery_id)
-    await state.audit.write(caller, AuditAction.REDELIVER, delivery_id)
+    audit(caller, "delivery.redeliver", delivery_id)
     return describe(await require_delivery(state, delivery_id, caller))
 
 

@@ -11,6 +11,7 @@ import orjson
 from fastapi import APIRouter, Body, Query, Request, Response
 from pydantic import ValidationError
 
+from api.audit import audit
 from api.deps import (
     IdempotencyKey,
     JobFilterDep,
@@ -31,7 +32,6 @@ from api.request_facts import NDJSON, REQUEST_FACTS
 from api.state import AppState
 from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.domain.api_keys import Caller, Scope
-from corelane.domain.audit import AuditAction
 from corelane.domain.ids import is_job_id, new_job_id
 from corelane.domain.job_forecast import JobForecast, WorkForecast
 from corelane.domain.job_requests import JobRequest, is_in_place
@@ -324,7 +324,7 @@ async def delete_job(job_id: JobId, state: StateDep, caller: SubmitCaller) -> No
     """Forget a job, its items and its results at once; one that is not final is canceled first."""
     record = await state.jobs.require(job_id, caller)
     if await state.store.delete(job_id):
-        await audit(state, caller, record, AuditAction.JOB_DELETE)
+        audit_foreign(caller, record, "job.delete")
 
 
 @router.post("/{job_id}/cancel", responses=documented(410))
@@ -334,7 +334,7 @@ async def cancel_job(job_id: JobId, state: StateDep, caller: SubmitCaller) -> Jo
     if (is_canceled := await state.store.cancel(job_id)) is None:
         raise no_such_job(job_id)
     if is_canceled:
-        await audit(state, caller, record, AuditAction.JOB_CANCEL)
+        audit_foreign(caller, record, "job.cancel")
     return await state.jobs.describe(await state.jobs.require(job_id, caller), results=Scope.READ in caller.scopes)
 
 
@@ -354,7 +354,7 @@ async def take_retry(state: AppState, job_id: str, caller: Caller) -> Submitted:
     submitter, store = state.jobs.submitter, state.store
     submitted = await retry(submitter, store, state.settings, record, REQUEST_FACTS.get())
     if not submitted.is_replayed:
-        await audit(state, caller, record, AuditAction.JOB_RETRY, f"as {submitted.record.id}")
+        audit_foreign(caller, record, "job.retry", f"as {submitted.record.id}")
     return submitted
 
 
@@ -363,11 +363,11 @@ def of_owner(job: Job, record: JobRecord, caller: Caller) -> Job:
     return job if record.owner == caller.owner else job.model_copy(update={"owner": record.owner})
 
 
-async def audit(state: AppState, caller: Caller, record: JobRecord, action: AuditAction, detail: str = "") -> None:
-    """Write to the audit log what an admin does to another owner's job."""
+def audit_foreign(caller: Caller, record: JobRecord, action: str, detail: str = "") -> None:
+    """Audit what an admin does to another owner's job."""
     if record.owner != caller.owner:
         of = f"of {record.owner}"
-        await state.audit.write(caller, action, record.id, f"{of}, {detail}" if detail else of)
+        audit(caller, action, record.id, f"{of}, {detail}" if detail else of)
 
 
 #: Handlers of this router's endpoints on the fast path.

@@ -4,11 +4,11 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
+from api.audit import audit
 from api.deps import AdminCaller, ReadCaller, StateDep
 from api.errors import documented
 from api.state import AppState
 from corelane.domain.api_keys import Caller
-from corelane.domain.audit import AuditAction
 from corelane.domain.pauses import Pause, PauseKind, PauseList
 
 router = APIRouter(prefix="/v1/pauses", tags=["fleet"], responses=documented(403, 404, 422, 503))
@@ -33,7 +33,7 @@ async def pause(kind: KindPath, name: NamePath, state: StateDep, caller: AdminCa
     require_allowed(state, caller, kind, name)
     found, is_new = await state.pauses.pause(kind, name, caller.name or caller.owner)
     if is_new:
-        await state.audit.write(caller, AuditAction.PAUSE, f"{kind} {name}")
+        audit(caller, "pause", f"{kind} {name}")
     return found
 
 
@@ -42,7 +42,7 @@ async def resume(kind: KindPath, name: NamePath, state: StateDep, caller: AdminC
     """Have a version or an owner go on. May be repeated."""
     require_allowed(state, caller, kind, name)
     if await state.pauses.resume(kind, name):
-        await state.audit.write(caller, AuditAction.RESUME, f"{kind} {name}")
+        audit(caller, "resume", f"{kind} {name}")
     return Response(status_code=204)
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field, model_validator
 
+from api.audit import audit
 from api.deps import AS_READER, AdminCaller, StateDep
 from api.errors import documented
 from api.middleware.edge import JsonRoute
@@ -12,7 +13,6 @@ from api.state import AppState
 from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.manifest import VERSION_ID
 from corelane.domain.aliases import ALIAS_NAME
-from corelane.domain.audit import AuditAction
 from corelane.domain.ids import iso_time
 from corelane.domain.placement import ALL_CORES, Placement, PlacementScope
 from corelane.domain.wire import Wire, at_most
@@ -133,7 +133,7 @@ async def load_model(core: CorePath, request: LoadRequest, state: StateDep, call
     manifest = request.manifest_sha256 or ""
     placement = await state.rollout.load(version, core, count=request.count, lazy=request.lazy, manifest=manifest)
     where = f"on {request.count} cores" if request.count else f"on {core}"
-    await state.audit.write(caller, AuditAction.MODEL_LOAD, version, where)
+    audit(caller, "model.load", version, where)
     return PlacementInfo.of(version, placement)
 
 
@@ -152,7 +152,7 @@ async def reload_model(
     manifest = (given or "") if core == ALL_CORES else None
     version = await known_version(state, version)
     placement = await state.rollout.reload(version, core, manifest=manifest)
-    await state.audit.write(caller, AuditAction.MODEL_RELOAD, version, f"on {core}")
+    audit(caller, "model.reload", version, f"on {core}")
     return PlacementInfo.of(version, placement)
 
 
@@ -175,7 +175,7 @@ async def unload_model(
     await require_core(state, core)
     version = await known_version(state, version)
     placement = await state.rollout.unload(version, core, force=force)
-    await state.audit.write(caller, AuditAction.MODEL_UNLOAD, version, f"from {core}{', forced' if force else ''}")
+    audit(caller, "model.unload", version, f"from {core}{', forced' if force else ''}")
     return PlacementInfo.of(version, placement)
 
 
@@ -203,7 +203,7 @@ async def set_alias(alias: AliasPath, request: AliasRequest, state: StateDep, ca
     await state.rollout.set_alias(alias, request.shares, force=request.force)
     shares = {version: weight for version, weight in request.shares.items() if weight > 0}
     means = ", ".join(f"{version} {weight:g}" for version, weight in shares.items())
-    await state.audit.write(caller, AuditAction.ALIAS_SET, alias, means)
+    audit(caller, "alias.set", alias, means)
     return AliasInfo(alias=alias, weights=shares, is_set=True)
 
 
@@ -211,7 +211,7 @@ async def set_alias(alias: AliasPath, request: AliasRequest, state: StateDep, ca
 async def unset_alias(alias: AliasPath, state: StateDep, caller: AdminCaller) -> AliasInfo:
     """Remove an alias that was set here: the workers' settings decide again what it means, if anything."""
     weights = await state.rollout.unset_alias(alias)
-    await state.audit.write(caller, AuditAction.ALIAS_UNSET, alias)
+    audit(caller, "alias.unset", alias)
     return AliasInfo(alias=alias, weights=weights, is_set=False)
 
 

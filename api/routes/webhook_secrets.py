@@ -4,11 +4,10 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
+from api.audit import audit
 from api.deps import AS_READER, StateDep, SubmitCaller, get_caller
 from api.errors import documented
-from api.state import AppState
 from corelane.domain.api_keys import OWNER_FORM, Caller
-from corelane.domain.audit import AuditAction
 from corelane.domain.webhook_secrets import SERVICE, NewWebhookSecret, Overlap, OwnedSecret, WebhookSecretList
 from corelane.errors import InvalidInput
 from corelane.store.webhook_secrets import WebhookSecrets
@@ -47,38 +46,32 @@ async def list_webhook_secrets(state: StateDep, secrets: SecretsDep) -> WebhookS
 
 
 @router.post("", status_code=201)
-async def create_webhook_secret(
-    body: Overlap, state: StateDep, secrets: SecretsDep, caller: SubmitCaller
-) -> NewWebhookSecret:
+async def create_webhook_secret(body: Overlap, secrets: SecretsDep, caller: SubmitCaller) -> NewWebhookSecret:
     """Make the first secret of your own. Its value is in this response, and never shown again.
 
     For `overlap_s` the service's secret signs your webhooks as well, then yours alone.
     """
-    return await _make(body, state, secrets, caller, AuditAction.SIGNING_CREATE)
+    return await _make(body, secrets, caller, is_rotation=False)
 
 
 @router.post("/rotate", status_code=201)
-async def rotate_webhook_secret(
-    body: Overlap, state: StateDep, secrets: SecretsDep, caller: SubmitCaller
-) -> NewWebhookSecret:
+async def rotate_webhook_secret(body: Overlap, secrets: SecretsDep, caller: SubmitCaller) -> NewWebhookSecret:
     """Make the next secret. Its value is in this response, and never shown again.
 
     For `overlap_s` what signed until now signs as well, so receivers may change at any time; then it ends.
     """
-    return await _make(body, state, secrets, caller, AuditAction.SIGNING_ROTATE)
+    return await _make(body, secrets, caller, is_rotation=True)
 
 
 @router.delete("/{secret_id}", status_code=204)
-async def remove_webhook_secret(secret_id: str, state: StateDep, secrets: SecretsDep, caller: SubmitCaller) -> None:
+async def remove_webhook_secret(secret_id: str, secrets: SecretsDep, caller: SubmitCaller) -> None:
     """End a secret at once. The newest can be removed only as the last one: then the service's secret signs again."""
     await secrets.remove(secret_id)
-    await state.audit.write(caller, AuditAction.SIGNING_REMOVE, secret_id, f"owner {secrets.owner}")
+    audit(caller, "webhook_secret.remove", secret_id, f"owner {secrets.owner}")
 
 
-async def _make(
-    body: Overlap, state: AppState, secrets: WebhookSecrets, caller: Caller, action: AuditAction
-) -> NewWebhookSecret:
-    made = await secrets.add(body.overlap_s, is_rotation=action is AuditAction.SIGNING_ROTATE)
+async def _make(body: Overlap, secrets: WebhookSecrets, caller: Caller, *, is_rotation: bool) -> NewWebhookSecret:
+    made = await secrets.add(body.overlap_s, is_rotation=is_rotation)
     detail = f"owner {secrets.owner}; what signed before ends in {body.overlap_s} s"
-    await state.audit.write(caller, action, made.id, detail)
+    audit(caller, f"webhook_secret.{'rotate' if is_rotation else 'create'}", made.id, detail)
     return made

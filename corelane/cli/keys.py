@@ -6,7 +6,6 @@ default address, which may belong to something else. A running service notices c
 
 import json
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,10 +18,9 @@ from corelane.cli.folders import DataOption, running_service
 from corelane.cli.output import error_console, make_table, print_table
 from corelane.cli.redis_users import operator_url, warn_of_password
 from corelane.cli.service import JsonOption
-from corelane.domain.api_keys import KEY_FORM, OWNER_FORM, Caller, Key, Scope, key_digest, scope_names
-from corelane.domain.audit import AuditAction
+from corelane.domain.api_keys import KEY_FORM, OWNER_FORM, Key, Scope, key_digest, scope_names
 from corelane.domain.ids import is_id, iso_time
-from corelane.errors import InvalidInput, NotFound, SetupError, Unavailable
+from corelane.errors import InvalidInput, NotFound, SetupError
 from corelane.settings import read_settings
 from corelane.settings.rules import without_password
 
@@ -34,9 +32,6 @@ if TYPE_CHECKING:
 NAME_CHARS = 100
 
 DAY_MS = 24 * 3600 * 1000
-
-#: The name of this command in the audit.
-OPERATOR = Caller("operator", frozenset(), "corelane keys")
 
 RedisOption = Annotated[
     str | None,
@@ -111,7 +106,6 @@ def create(
     expires_ms = None if expires_in_days is None else int(time.time() * 1000 + expires_in_days * DAY_MS)
     check_is_corelane(found)
     key, secret = found.keys.create(name, scope or [Scope.SUBMIT, Scope.READ], owner, expires_ms, found.cell)
-    note(found, AuditAction.KEY_CREATE, key)
     if as_json:
         _print_json(describe(key) | {"key": secret})
         return
@@ -159,20 +153,10 @@ def revoke(
     key = found.keys.revoke(known) if known else None
     if key is None:
         raise NotFound(f"there is no key {key_id[:64]!r}; `corelane keys list --all` shows them")
-    note(found, AuditAction.KEY_REVOKE, key)
     if as_json:
         _print_json(describe(key))
     else:
         typer.echo(f"{key.id} ({key.name}) is revoked; running services refuse it within two seconds")
-
-
-def note(found: FoundRedis, action: AuditAction, key: Key) -> None:
-    """Record in the audit what was done to a key, if Redis accepts it."""
-    from corelane.store.audit import write_line
-
-    detail = f"{key.name}: {' and '.join(scope_names(key.scopes))}, owner {key.owner}"
-    with suppress(Unavailable):
-        found.link.read(lambda link: write_line(link, OPERATOR, action, key.id, detail))
 
 
 def describe(key: Key) -> dict[str, Any]:

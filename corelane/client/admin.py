@@ -1,4 +1,4 @@
-"""Calls of operators: retry or cancel many jobs, list failed items, read usage and audit, pause, change secrets."""
+"""Calls of operators: retry or cancel many jobs, list failed items, read usage, pause, change secrets."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,6 @@ from corelane.client.endpoints import (
 from corelane.client.protocol import ServiceProtocol
 from corelane.client.steps import Exchange, Iteration
 from corelane.client.wire import dump_body
-from corelane.domain.audit import AuditEntry, AuditList
 from corelane.domain.bulk import BulkAction, BulkReason, BulkResult
 from corelane.domain.failed_items import FailedItem, FailedItemList, FailureGroup, FailureGroups
 from corelane.domain.pauses import Pause, PauseKind, PauseList
@@ -137,11 +136,6 @@ def failure_groups(service: ServiceProtocol, **filters: Unpack[JobFilters]) -> E
     return (yield from service.call(failure_counts(filters))).data
 
 
-def audit(service: ServiceProtocol, *, limit: int | None = None) -> Iteration[AuditEntry]:
-    """Iterate over what was done to the service, newest first, ``limit`` at most (keys with scope `admin`)."""
-    return service.pages(audit_page, limit)
-
-
 def bulk_step(action: BulkAction, filters: JobFilters, dry_run: bool, after: str | None) -> Call[BulkResult]:
     """Retry or cancel the next jobs that all filters select."""
     given: Mapping[str, Any] = filters
@@ -159,11 +153,6 @@ def failed_items_page(filters: JobFilters, code: str | None, after: str | None, 
 def failure_counts(filters: JobFilters) -> Call[FailureGroups]:
     """Count the items that failed, by error code."""
     return Call("GET", "/v1/failed-items/codes", of(FailureGroups), params=filter_params(filters))
-
-
-def audit_page(after: str | None, limit: int) -> Call[AuditList]:
-    """List the next lines of the audit."""
-    return Call("GET", "/v1/audit", of(AuditList), params=page_params(after, limit))
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -202,5 +202,4 @@ class ClientMethods(BaseClient[Http]):
     pause = call(admin.pause)
     resume = call(admin.resume)
     pauses = call(admin.pauses)
-    iter_audit = iteration(admin.audit)
     ready = exchange(ServiceProtocol.ready)

@@ -63,9 +63,8 @@ CONTROL = ("*.celery.pidbox*", "celeryev.*", "_kombu.*")
 #: Channels of Celery, for one database. Redis accepts a pattern subscription only if the rule has the same pattern.
 CHANNELS = ("/%d.celery.pidbox", "/%d.celeryev/*")
 
-#: Keys that decide who may call the API, that log its admin actions, and that sign webhooks. Processes that run models
-#: need none of them.
-CALLERS = (keys.api_key, keys.API_KEYS, keys.API_KEYS_CHANGED, keys.session, keys.AUDIT, keys.rates, keys.SECRETS)
+#: Keys that decide who may call the API, and that sign webhooks. Processes that run models need none of them.
+CALLERS = (keys.api_key, keys.API_KEYS, keys.API_KEYS_CHANGED, keys.session, keys.rates, keys.SECRETS)
 
 
 #: A name that needs no quotes in an ACL file or a URL.

@@ -178,7 +178,6 @@ MARKS = RedisKey("cl:marks", "stream", stays=True)  # what was done to the servi
 # Callers.
 api_key = RedisKey("cl:key:%s", "hash", stays=True)  # digest → id, name, owner, scopes, times
 API_KEYS = RedisKey("cl:keys", "hash", stays=True)  # id → digest
-AUDIT = RedisKey("cl:audit", "stream", stays=True)  # a line for each audited action; the last 10,000
 API_KEYS_CHANGED = RedisKey("cl:keys:changed", "string", stays=True)  # counter of changes, which the API looks at
 sessions = RedisKey(
     "cl:sessions:%s", "zset"

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import redis
 from fastapi.testclient import TestClient
+from structlog.testing import CapturingLogger
 
 from api.app import create_app
 from corelane.domain.api_keys import Scope
@@ -31,11 +33,12 @@ SCOPES = {
 
 @dataclass
 class Office:
-    """An API that checks keys, its store, and the key of each person."""
+    """An API that checks keys, its store, the key of each person, and the lines of its audit."""
 
     api: TestClient
     bench: Bench
     secrets: dict[str, str]
+    acts: CapturingLogger
 
     def call(self, who: str, method: str, path: str, **sent: Any) -> Any:
         """Return a response to somebody's request."""
@@ -50,6 +53,11 @@ class Office:
         response = self.call(who, "GET", "/v1/jobs", params=params)
         assert response.status_code == 200, response.text
         return [job["id"] for job in response.json()["data"]]
+
+    def audited(self) -> list[tuple[str, str, str, str]]:
+        """Return who did what so far, as the log says."""
+        lines = [call.kwargs for call in self.acts.calls]
+        return [(line["key"], line["action"], line["subject"], line["detail"]) for line in lines]
 
     def fail_all(self) -> None:
         """Have every item that waits fail."""
@@ -68,5 +76,8 @@ def open_office(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Off
     secrets = {who: store.create(who, scopes, owner=who)[1] for who, scopes in SCOPES.items()}
     bench = Bench(config, raw, bell)
     bench.core("a/0")
-    with TestClient(create_app(config), raise_server_exceptions=False) as client:
-        yield Office(client, bench, secrets)
+    with (
+        TestClient(create_app(config), raise_server_exceptions=False) as client,
+        patch("api.audit.log", CapturingLogger()) as acts,
+    ):
+        yield Office(client, bench, secrets, acts)

@@ -48,11 +48,6 @@ def job_of(office: Office, who: str, job: str) -> dict[str, Any]:
     return dict(office.call(who, "GET", f"/v1/jobs/{job}").json())
 
 
-def audited(office: Office) -> list[tuple[str, str, str]]:
-    lines = office.call(OPS, "GET", "/v1/audit").json()["data"]
-    return [(each["owner"], each["action"], each["subject"]) for each in lines]
-
-
 @pytest.mark.parametrize("path", [f"owner/{ANN}", f"model/{VERSION}"])
 def test_pause_is_told_to_all_who_wait_and_seen_by_operators_until_it_ends(office: Office, path: str) -> None:
     kind, _, name = path.partition("/")
@@ -80,7 +75,7 @@ def test_pause_is_told_to_all_who_wait_and_seen_by_operators_until_it_ends(offic
     answer_all(office.bench.core("a/0"))
     assert job_of(office, ANN, job)["status"] == "succeeded"
     assert office.call(OPS, "GET", "/v1/overview").json()["troubles"] == []
-    assert audited(office) == [(OPS, "resume", f"{kind} {name}"), (OPS, "pause", f"{kind} {name}")]
+    assert office.audited() == [(OPS, action, f"{kind} {name}", "") for action in ("pause", "resume")]
 
 
 def test_job_that_runs_says_that_the_rest_of_it_is_paused(office: Office) -> None:

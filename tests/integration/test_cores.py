@@ -65,9 +65,6 @@ def test_what_is_paused_waits_on_real_cores_and_goes_on_whole(fleet: Fleet) -> N
             finally:
                 client.resume(kind, name)
             assert asked.result().counts.succeeded == len(items)
-        lines = [(each.action, each.subject) for each in client.iter_audit(limit=4)]
-        assert lines[-1] == ("pause", "owner public")
-        assert ("resume", f"model {version}") in lines
 
 
 def test_each_worker_reads_a_queue_of_its_own(fleet: Fleet) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ConsolePlugin(Plugin):
-    """The overview, the history, the audit, bulk actions and failed items, and the pages that show them."""
+    """The overview, the history, bulk actions and failed items, and the pages that show them."""
 
     name = "console"
 
@@ -31,13 +31,12 @@ class ConsolePlugin(Plugin):
         return ConsoleFields
 
     def commands(self, cli: "typer.Typer") -> None:
-        """Add ``corelane top``, ``corelane audit`` and ``corelane jobs failed-items``."""
+        """Add ``corelane top`` and ``corelane jobs failed-items``."""
         from corelane.cli.jobs import jobs
-        from corelane.plugins.console.commands import list_audit, list_failed_items
+        from corelane.plugins.console.commands import list_failed_items
         from corelane.plugins.console.top import top
 
         cli.command()(top)
-        cli.command("audit")(list_audit)
         jobs.command("failed-items")(list_failed_items)
 
     def api_parts(self, state: "AppState") -> Iterable[object]:

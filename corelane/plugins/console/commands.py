@@ -1,13 +1,12 @@
-"""``corelane audit`` and ``corelane jobs failed-items``."""
+"""``corelane jobs failed-items``."""
 
 from typing import Annotated
 
 import typer
 
 from corelane.cli.admin import FilterOptions
-from corelane.cli.output import print_list, short_time
+from corelane.cli.output import print_list
 from corelane.cli.service import JsonOption, LimitOption, ServiceClient
-from corelane.domain.audit import AuditEntry
 from corelane.domain.failed_items import FailedItem, FailureGroup
 
 
@@ -37,13 +36,3 @@ def list_failed_items(
 def group_row(group: FailureGroup) -> tuple[str, ...]:
     """Return a table row about the items that failed with one code."""
     return group.code, f"{group.items:,}", f"{group.jobs:,}", "may help" if group.retryable else "would fail again"
-
-
-def list_audit(client: ServiceClient, limit: LimitOption = 20, as_json: JsonOption = False) -> None:
-    """List what was done to the service and by whom, newest first (needs a key with scope admin)."""
-
-    def row(entry: AuditEntry) -> tuple[str, ...]:
-        return short_time(entry.at), entry.key or entry.owner, entry.action, entry.subject, entry.detail
-
-    columns = ("time", "who", "action", "subject", "detail")
-    print_list(client.iter_audit(limit=limit), columns, row, whole=columns[:3], as_json=as_json)

@@ -1,4 +1,4 @@
-"""The documented routes: bulk actions, failed items, the overview, the history, the audit."""
+"""The documented routes: bulk actions, failed items, the overview, the history."""
 
 import re
 from typing import Annotated
@@ -6,20 +6,19 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Query
 
-from api.deps import AS_READER, AdminCaller, JobFilterDep, ReadCaller, StateDep, SubmitCaller
+from api.audit import audit
+from api.deps import AS_READER, JobFilterDep, ReadCaller, StateDep, SubmitCaller
 from api.errors import documented
 from api.middleware.edge import JsonRoute
 from api.request_facts import REQUEST_FACTS
 from api.state import AppState
-from corelane.domain.audit import AuditAction, AuditList
-from corelane.domain.bulk import BulkAction, BulkRequest, BulkResult
+from corelane.domain.bulk import BulkRequest, BulkResult
 from corelane.domain.failed_items import FailedItem, FailedItemList, FailureGroup, FailureGroups
 from corelane.domain.history import HistoryInfo, HistoryMark, HistoryPoint
 from corelane.domain.ids import is_job_id, iso_time
 from corelane.domain.jobs import ItemError
 from corelane.domain.overview import Overview
 from corelane.errors import InvalidInput, fails_again
-from corelane.plugins.console.audit import LINE_ID, read_audit
 from corelane.plugins.console.bulk import Bulk
 from corelane.plugins.console.failed_items import FailedCursor, count_failures, find_failed_items
 from corelane.plugins.console.history import History, Mark
@@ -27,9 +26,6 @@ from corelane.plugins.console.overviews import Overviews
 from corelane.plugins.console.points import Point
 
 router = APIRouter(prefix="/v1", responses=documented(403, 422, 503), route_class=JsonRoute)
-
-#: What the audit calls each action.
-AUDITED = {BulkAction.CANCEL: AuditAction.JOBS_CANCEL, BulkAction.RETRY: AuditAction.JOBS_RETRY}
 
 #: The form of a cursor: a job's id and the index of an item.
 CURSOR = re.compile(r"([a-z0-9_]{1,40})\.(\d{1,12})")
@@ -54,7 +50,7 @@ async def act_on_jobs(body: BulkRequest, state: StateDep, caller: SubmitCaller) 
         skipped = ", ".join(f"{each.count} {each.code}" for each in result.skipped)
         detail = f"{result.done} of {result.matched} jobs" + (f"; {skipped}" if skipped else "")
         subject = orjson.dumps(body.filter.given()).decode()
-        await state.audit.write(caller, AUDITED[body.action], subject, detail)
+        audit(caller, f"jobs.{body.action}", subject, detail)
     return result
 
 
@@ -151,19 +147,3 @@ async def read_history(state: AppState, minutes: int) -> tuple[int, list[Point],
     now_ms = await state.link.now_ms()
     since_ms = now_ms - minutes * 60_000 + EDGE_MS
     return now_ms, await history.points(since_ms, MOST_POINTS), await history.marks(since_ms)
-
-
-@router.get("/audit", tags=["fleet"])
-async def list_audit(
-    state: StateDep,
-    caller: AdminCaller,
-    limit: Annotated[int, Query(ge=1, le=200, description="Most lines in a page.")] = 50,
-    after: Annotated[str | None, Query(max_length=40, description="Cursor of an earlier page's `next`.")] = None,
-) -> AuditList:
-    """List what was done to the service and to others' jobs, newest first; where keys are not checked, by you.
-
-    The last 10,000 actions are kept.
-    """
-    if after is not None and not LINE_ID.fullmatch(after):
-        raise InvalidInput("`after` is not a cursor; pass the `next` of the page before")
-    return await read_audit(state.link, after, limit, None if state.jobs.sees_all(caller) else caller.owner)

@@ -4,23 +4,15 @@ from typing import Any
 
 import orjson
 import pytest
-import redis
-from fastapi.testclient import TestClient
 
-from api.app import create_app
-from corelane.domain.api_keys import Caller
-from corelane.domain.audit import AuditAction
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import Overloaded
 from corelane.plugins.console import bulk, failed_items
-from corelane.plugins.console.audit import read_audit
-from corelane.settings import Settings
-from corelane.store.audit import Audit
 from corelane.store.dispatch import SliceResults
 from corelane.submitting import retries
 from corelane.tasks.results import failed_result
 from tests.api.office import ANN, BOB, ONE, ONLY_ADMIN, OPS, READER, SENDER, Office
-from tests.corelane.store_bench import Bench, answer_all, claimed
+from tests.corelane.store_bench import answer_all, claimed
 from tests.deliveries_for_tests import schedule
 
 
@@ -34,13 +26,6 @@ def act(office: Office, who: str, action: str, *, after: str | None = None, dry:
 
 def reasons(result: Any) -> dict[str, int]:
     return {each["code"]: each["count"] for each in result["skipped"]}
-
-
-def audited(office: Office, who: str = OPS, **params: Any) -> list[tuple[str, str, str, str]]:
-    """Return the lines of the audit."""
-    response = office.call(who, "GET", "/v1/audit", params=params)
-    assert response.status_code == 200, response.text
-    return [(each["owner"], each["action"], each["subject"], each["detail"]) for each in response.json()["data"]]
 
 
 def test_bulk_retry_says_in_a_dry_run_what_it_then_does_once(office: Office) -> None:
@@ -58,7 +43,7 @@ def test_bulk_retry_says_in_a_dry_run_what_it_then_does_once(office: Office) -> 
     assert dry["skipped"][0]["detail"]
     assert [job["id"] for job in dry["jobs"]] == failed[:0:-1]
     assert sorted(office.bench.raw.scan_iter("cl:job:*")) == before
-    assert audited(office) == []
+    assert office.audited() == []
     done = act(office, ANN, "retry", label=["night"])
     assert (done["matched"], done["done"], reasons(done)) == (7, 4, reasons(dry))
     assert [job["id"] for job in done["jobs"]] == failed[:0:-1]
@@ -68,7 +53,7 @@ def test_bulk_retry_says_in_a_dry_run_what_it_then_does_once(office: Office) -> 
     assert (again["done"], reasons(again)) == (0, {"already_retried": 4, "items_lost": 1})
     assert sorted(office.found(ANN, status="queued")) == sorted([*retries, queued, others])
     assert succeeded not in retries
-    assert audited(office) == [
+    assert office.audited() == [
         (ANN, "jobs.retry", '{"label":["night"]}', "4 of 7 jobs; 1 not_final, 1 nothing_to_retry, 1 items_lost")
     ]
 
@@ -134,7 +119,7 @@ def test_bulk_is_for_keys_that_may_submit_and_for_others_jobs_of_admins(office: 
     assert act(office, ANN, "cancel", label=["x"])["matched"] == 0
     assert act(office, OPS, "cancel", label=["x"])["matched"] == 0
     assert [each["id"] for each in act(office, OPS, "cancel", label=["x"], owner="*")["jobs"]] == [job]
-    assert audited(office) == [(OPS, "jobs.cancel", '{"label":["x"],"owner":"*"}', "1 of 1 jobs")]
+    assert office.audited() == [(OPS, "jobs.cancel", '{"label":["x"],"owner":"*"}', "1 of 1 jobs")]
 
 
 def fail_some(office: Office, codes: dict[int, str]) -> None:
@@ -242,7 +227,7 @@ def test_steering_what_others_own_is_in_the_audit(office: Office) -> None:
     assert office.call(OPS, "DELETE", f"/v1/cores/all/models/{version}?force=true").status_code == 202
     delivery = schedule(office.bench.settings, "job.completed", "job_0x", BOB, "https://a.test/", {})
     assert office.call(OPS, "POST", f"/v1/deliveries/{delivery}/redeliver").status_code == 202
-    assert audited(office)[::-1] == [
+    assert office.audited() == [
         (OPS, "job.cancel", jobs[1], f"of {BOB}"),
         (OPS, "job.retry", jobs[1], f"of {BOB}, as {retried}"),
         (OPS, "job.delete", jobs[2], f"of {BOB}"),
@@ -252,46 +237,6 @@ def test_steering_what_others_own_is_in_the_audit(office: Office) -> None:
         (OPS, "model.unload", version, "from all, forced"),
         (OPS, "delivery.redeliver", delivery, ""),
     ]
-    assert office.call(ANN, "GET", "/v1/audit").status_code == 403
-    assert office.secrets[OPS] not in office.call(OPS, "GET", "/v1/audit").text
-    assert office.call(OPS, "GET", "/v1/audit").json()["data"][0]["key"] == OPS
-
-
-def test_the_audit_is_read_page_by_page_and_bounded(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corelane.store.audit.KEPT_LINES", 300)
-    who = Caller("o", frozenset(), "key")
-
-    async def write(link: Any) -> None:
-        for n in range(700):
-            await Audit(link).write(
-                who if n % 7 else Caller("p", frozenset()), AuditAction.JOB_CANCEL, f"{n}", "x" * 2000
-            )
-
-    bench.with_link(write)
-    assert 300 <= bench.raw.xlen("cl:audit") < 500
-    seen: list[str] = []
-    after = None
-    while True:
-        page = bench.with_link(lambda link, after=after: read_audit(link, after, 40))  # type: ignore[misc]
-        seen += [entry.subject for entry in page.data]
-        if (after := page.next) is None:
-            break
-    assert seen == [str(n) for n in range(699, 699 - len(seen), -1)]
-    assert len(seen) == bench.raw.xlen("cl:audit")
-    only = bench.with_link(lambda link: read_audit(link, None, 10, "p"))
-    assert [entry.subject for entry in only.data] == [str(n) for n in range(693, 693 - 70, -7)]
-    assert len(only.data[0].detail) == 1000
-
-
-def test_where_keys_are_not_checked_everyone_sees_the_lines_of_all(
-    settings: Settings, raw: redis.Redis, bell: str
-) -> None:
-    with TestClient(create_app(settings)) as api:
-        Bench(settings, raw, bell).core("a/0")
-        assert api.put("/v1/aliases/mine", json={"version": "tiny@1"}, headers={"X-API-Key": "ann"}).status_code == 200
-        for headers in ({}, {"X-API-Key": "ann"}, {"X-API-Key": "bob"}):
-            assert len(api.get("/v1/audit", headers=headers).json()["data"]) == 1
-        assert api.get("/v1/audit", params={"after": "x"}).status_code == 422
 
 
 def test_key_that_may_not_read_sees_no_results_of_a_final_job(office: Office) -> None:

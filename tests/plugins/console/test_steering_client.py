@@ -5,14 +5,12 @@ from typing import Any
 
 import orjson
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from corelane.cli.app import make_cli
 from corelane.client import AsyncClient, Client
 from corelane.domain.jobs import JobStatus
 from corelane.plugins.console import bulk
-from corelane.plugins.console.audit import read_audit
 from tests.api.conftest import Service
 from tests.corelane.store_bench import answered, claimed
 
@@ -48,9 +46,6 @@ def test_client_and_commands_retry_and_cancel_many_jobs(service: Service, monkey
         code, printed = run(service, "jobs", "cancel", "--label", "x", "--status", "queued", "--json")
         assert (code, orjson.loads(printed)["done"]) == (0, 5)
         assert {job.status for job in client.iter_jobs(label="x")} == {JobStatus.FAILED, JobStatus.CANCELED}
-        audited = [(entry.action, entry.detail) for entry in client.iter_audit()]
-        assert audited[0][0] == "jobs.cancel"
-        assert run(service, "audit", "--limit", "2")[1].count("jobs.") == 2
 
 
 def test_commands_refuse_to_guess_which_jobs_are_meant(service: Service) -> None:
@@ -78,16 +73,3 @@ def test_client_and_command_list_failed_items(service: Service) -> None:
 
     count, dry = asyncio.run(ask())
     assert (count, dry.done, dry.dry_run) == (4, 2, True)
-
-
-def test_keys_that_are_made_and_revoked_are_in_the_audit(service: Service) -> None:
-    arguments = ["--redis", service.bench.settings.redis_url]
-    made = CliRunner().invoke(make_cli(), ["keys", "create", "--name", "night", "--json", *arguments])
-    key = orjson.loads(made.stdout)
-    assert CliRunner().invoke(make_cli(), ["keys", "revoke", key["id"], *arguments]).exit_code == 0
-    page = service.bench.with_link(lambda link: read_audit(link))
-    lines = [(entry.key, entry.action, entry.subject, entry.detail) for entry in page.data]
-    detail = f"night: submit and read, owner {key['id']}"
-    assert lines == [("corelane keys", action, key["id"], detail) for action in ("key.revoke", "key.create")]
-    assert key["key"] not in str(lines)
-    assert isinstance(make_cli(), typer.Typer)

@@ -4,8 +4,7 @@ Items are not on the page. Each has a button that fetches it.
 """
 
 import re
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -17,7 +16,6 @@ from api.routes import jobs as api_jobs
 from api.routes.deliveries import list_job_deliveries
 from api.state import AppState
 from corelane.domain.api_keys import Caller
-from corelane.domain.audit import AuditAction
 from corelane.domain.events import EventType, Partial
 from corelane.domain.jobs import JobStatus
 from corelane.errors import NotFound
@@ -152,35 +150,23 @@ async def show_item(
 @router.post("/{job_id}/cancel")
 async def cancel(job_id: JobId, request: Request, state: StateDep, caller: SubmitCaller) -> Response:
     """Cancel a job."""
-    async with noted(state, caller, job_id, AuditAction.JOB_CANCEL):
-        await api_jobs.cancel_job(job_id, state, caller)
+    await api_jobs.cancel_job(job_id, state, caller)
     return go_to(request, f"jobs/{job_id}", did="canceled")
 
 
 @router.post("/{job_id}/retry")
 async def retry(job_id: JobId, request: Request, state: StateDep, caller: SubmitCaller) -> Response:
     """Retry the unanswered items of a job, and redirect to the new job."""
-    async with noted(state, caller, job_id, AuditAction.JOB_RETRY):
-        submitted = await api_jobs.take_retry(state, job_id, caller)
-        await state.jobs.settle(submitted, CallerWait(None, request.receive))
+    submitted = await api_jobs.take_retry(state, job_id, caller)
+    await state.jobs.settle(submitted, CallerWait(None, request.receive))
     return go_to(request, f"jobs/{submitted.record.id}", did="retried")
 
 
 @router.post("/{job_id}/delete")
 async def delete(job_id: JobId, request: Request, state: StateDep, caller: SubmitCaller) -> Response:
     """Delete a job."""
-    async with noted(state, caller, job_id, AuditAction.JOB_DELETE):
-        await api_jobs.delete_job(job_id, state, caller)
+    await api_jobs.delete_job(job_id, state, caller)
     return go_to(request, "jobs", did="deleted")
-
-
-@asynccontextmanager
-async def noted(state: AppState, caller: Caller, job_id: str, action: AuditAction) -> AsyncIterator[None]:
-    """Note an action on a caller's own job in the audit; the API notes actions on the jobs of others."""
-    record = await state.jobs.require(job_id, caller)
-    yield
-    if record.owner == caller.owner:
-        await state.audit.write(caller, action, record.id, "on the console")
 
 
 async def about_job(state: AppState, record: JobRecord) -> dict[str, Any]:

@@ -44,5 +44,4 @@ NAV = (
     *(entry for pages in ADDED for entry in pages.nav),
     NavEntry("Webhooks", "webhooks", "w"),
     NavEntry("Models", "models", "m"),
-    NavEntry("Audit", "audit", "u", Scope.ADMIN),
 )

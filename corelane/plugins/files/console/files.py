@@ -10,7 +10,6 @@ from starlette.responses import StreamingResponse
 from api.deps import ReadCaller, StateDep, SubmitCaller
 from api.state import AppState
 from corelane.domain.api_keys import Caller
-from corelane.domain.audit import AuditAction
 from corelane.domain.batches import ENDPOINT, FINAL, BatchRequest
 from corelane.errors import InvalidInput
 from corelane.plugins.console.auth import CONSOLE
@@ -69,7 +68,6 @@ async def download_file(file_id: str, state: StateDep, caller: ReadCaller) -> St
 async def delete_file(file_id: str, request: Request, state: StateDep, caller: SubmitCaller) -> Response:
     """Delete a file."""
     await api_files.delete_file(file_id, state, caller)
-    await state.audit.write(caller, AuditAction.FILE_DELETE, file_id, "on the console")
     return go_to(request, "files", did="file-deleted")
 
 
@@ -130,5 +128,4 @@ async def about_batch(batch_id: str, state: AppState, caller: Caller) -> dict[st
 async def cancel_batch(batch_id: str, request: Request, state: StateDep, caller: SubmitCaller) -> Response:
     """Cancel a batch."""
     await api_batches.cancel_batch(batch_id, state, caller)
-    await state.audit.write(caller, AuditAction.BATCH_CANCEL, batch_id, "on the console")
     return go_to(request, f"batches/{batch_id}", did="batch-canceled")

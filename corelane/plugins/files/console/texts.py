@@ -10,7 +10,6 @@ from api.deps import ReadCaller, StateDep, SubmitCaller
 from api.errors import status_of
 from api.state import AppState
 from corelane.domain.api_keys import Caller
-from corelane.domain.audit import AuditAction
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.domain.texts import TextBody
 from corelane.errors import CorelaneError
@@ -120,5 +119,4 @@ async def download_text(context_id: TextId, state: StateDep, caller: ReadCaller)
 async def delete_context(context_id: TextId, request: Request, state: StateDep, caller: SubmitCaller) -> Response:
     """Delete a stored context."""
     await api_texts.delete_context(context_id, state, caller)
-    await state.audit.write(caller, AuditAction.TEXT_DELETE, context_id, "on the console")
     return go_to(request, "contexts", did="text-deleted")

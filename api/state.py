@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from api.jobs import Jobs
-from api.late_jobs import LateJobs
+from api.jobs import Jobs, LateJobs
 from api.middleware.key_cache import KeyCache
 from api.middleware.open_files import OpenFiles
 from api.middleware.rate_limit import RateLimiter

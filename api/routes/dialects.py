@@ -12,8 +12,7 @@ from pydantic import ValidationError
 
 from api.deps import StateDep, SubmitCaller, WaitDep
 from api.errors import documented
-from api.jobs import CallerWait, headers_of
-from api.late_jobs import Asked
+from api.jobs import Asked, CallerWait, headers_of
 from api.middleware.edge import JsonRoute
 from api.middleware.fast_path import FastHandler, FastRequest
 from api.request_facts import REQUEST_FACTS

@@ -10,7 +10,7 @@ import pytest
 from fastapi.testclient import TestClient
 from openai import OpenAI
 
-from api import late_jobs
+from api import jobs
 from corelane.tasks.dialects import listed
 from corelane.tasks.registry import DIALECTS, TASKS
 from tests.api.conftest import Service
@@ -221,7 +221,7 @@ def late_answers(service: Service) -> int:
 def test_late_answer_is_503_in_each_dialect_and_canceled_unless_it_is_asked_for_again(
     paused: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(late_jobs, "AGAIN_S", 0.05)
+    monkeypatch.setattr(jobs, "AGAIN_S", 0.05)
     paths = [path for path, dialect in DIALECTS.items() if path != "/v1/answers"]
     for path in paths:
         late = paused.http.post(path, json=dict(DIALECTS[path].example), headers=AT_ONCE)

@@ -95,25 +95,11 @@ def add_forms(document: dict[str, Any]) -> None:
         content = document["paths"][path][method]["requestBody"]["content"]
         content["application/json"]["schema"] = {"title": "A job, by task", "anyOf": references(bodies)}
         content["application/x-ndjson"]["itemSchema"] = {"title": "A line, by task", "anyOf": references(lines)}
-    event = document["paths"]["/v1/jobs/{job_id}/events"]["get"]["responses"]["200"]["content"]["text/event-stream"]
-    for kind in event["itemSchema"]["properties"]["data"]["contentSchema"]["anyOf"]:
-        if kind.get("title") == "Partial":
-            kind["anyOf"] = list(previews(schemas).values())
 
 
 def references(models: Sequence[type[BaseModel]]) -> list[dict[str, str]]:
     """Return a reference to each model, once."""
     return [{"$ref": f"#/components/schemas/{name}"} for name in dict.fromkeys(each.__name__ for each in models)]
-
-
-def previews(schemas: Mapping[str, Any]) -> dict[tuple[str, ...], dict[str, Any]]:
-    """Return what each task adds to a preview, by the names of the fields."""
-    found = {}
-    for task in TASKS.values():
-        if names := tuple(task.preview(task.nothing)):
-            fields = schemas[task.result.__name__]["properties"]
-            found[names] = {"required": list(names), "properties": {name: fields[name] for name in names}}
-    return found
 
 
 def jobs_by_task(schemas: dict[str, Any]) -> None:

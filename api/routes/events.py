@@ -100,8 +100,8 @@ async def follow_job(
         str | None, Query(pattern=ID_OR_NOTHING, description="The same, for callers that cannot set headers.")
     ] = None,
 ) -> Response:
-    """Stream a job's events (SSE): `job.running`, `job.progress` (at most two a second), `item.partial` (what is
-    known so far of a long item) and, last, `job.completed` with the job.
+    """Stream a job's events (SSE): `job.running`, `job.progress` (at most two a second) and, last,
+    `job.completed` with the job.
 
     Every event has an id; give the last one you read as `Last-Event-ID`, and the stream goes on after it.
     """

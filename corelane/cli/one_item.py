@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from corelane.domain.events import Partial
 from corelane.domain.jobs import Job, JobStatus, Result
 from corelane.errors import CorelaneError, ServiceError, ServiceUnreachable
 
 if TYPE_CHECKING:
     from corelane.client import Client, JobItem, JobParts
 
-#: How long the first request waits for the result; later ones, while the job is queued, wait longer. In seconds.
+#: How long the first request waits for the result; later ones wait longer. In seconds.
 FIRST_S, LATER_S = 2.0, 5.0
 
 #: What an item and its result are called.
@@ -49,18 +48,13 @@ def result_for(client: "Client", item: "JobItem", parts: "JobParts", console: Co
 def follow(client: "Client", job: Job, console: Console, show: Callable[[str], None]) -> Job:
     """Return the job once it is final."""
     reason = ""
-    while job.status is JobStatus.QUEUED:
+    while not job.status.is_final:
         if job.waiting_for and job.waiting_for != reason:
             reason = job.waiting_for
             console.print(f"{reason}; {job.id} waits, `corelane cores` shows the cores' states", style="yellow")
-        show(f"{job.id} is queued …")
+        show(f"{job.id} is {job.status} …")
         job = client.get(job.id, LATER_S)
-    if job.status.is_final:
-        return job
-    for event in client.iter_events(job.id):
-        if isinstance(event.data, Partial):
-            show(f"read {event.data.windows_done:,} of {event.data.windows_total:,} windows …")
-    return client.get(job.id)
+    return job
 
 
 def result_of(client: "Client", job: Job) -> Result:

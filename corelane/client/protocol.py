@@ -30,7 +30,7 @@ from corelane.client.patience import FIRST_PAUSE_S, Patience, Wait
 from corelane.client.steps import Exchange, HttpReply, Iteration, OpenStream, ReadStream, Return, Send, Sleep, all_of
 from corelane.client.wire import FOREIGN, JobItem, read_problem, whole_file
 from corelane.domain.batches import FINAL, Batch, BatchList, FileList, FileObject
-from corelane.domain.events import DATA, EventType, Partial, Progress
+from corelane.domain.events import DATA, EventType, Progress
 from corelane.domain.jobs import Item, Job, Result
 from corelane.errors import CorelaneError, ServiceError, ServiceUnreachable
 
@@ -67,7 +67,7 @@ class JobEvent:
 
     id: str
     type: EventType
-    data: Progress | Partial | Job
+    data: Progress | Job
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,6 @@ from corelane.engine.backends.protocol import Backend, Logits, WindowBatch
 from corelane.engine.batching import Share, next_batch, smallest_fit
 from corelane.engine.buckets import Bucket, cut_to, tallest
 from corelane.engine.passes import WARM_UP_PASSES, ForwardPass, Pace, PassTable, PassTimes, choose, warm_ups
-from corelane.engine.previews import LONG_WINDOWS, Preview, PreviewTimes
 from corelane.engine.sharing import FOUND, LITTLE_ITEMS, LITTLE_TOKENS, Charge, ItemInProgress, SharedItems
 from corelane.engine.task import UNLIMITED, Query, Ready, Result, RunnerLimits, TaskEngine, Tokenized, Window, failure
 from corelane.errors import ArtifactRefused, RunFailed
@@ -151,7 +150,7 @@ class Runner(SharedItems):
         self._by_arrival: dict[int, Hashable] = {}
         self._answered: list[Answered] = []
         self._charges: list[Charge] = []
-        self._previews = PreviewTimes()
+        self._long: dict[Hashable, None] = {}
         self._device = ThreadPoolExecutor(1, "device") if overlaps else None
 
     @classmethod
@@ -217,13 +216,6 @@ class Runner(SharedItems):
                 continue
             waiting = self._put(key, item, is_one_of_few=jobs[item.query.job] <= LITTLE_ITEMS).waiting
             self._charges.append((key, max(LEAST_TOKENS, waiting.tokens), waiting.tokens))
-            if len(item.windows) >= LONG_WINDOWS:
-                self._previews.add(key)
-
-    @property
-    def long_items(self) -> Collection[Any]:
-        """Return the keys of long items in progress whose windows other cores may read."""
-        return self._previews.next.keys() if self._task.makes_fragments else ()
 
     def batch_rows(self, key: Hashable) -> int:
         """Return how many windows of an item fit into a batch."""
@@ -245,17 +237,6 @@ class Runner(SharedItems):
             min(progress.waiting.tokens, most_per_item) for progress in self._progress.values() if not progress.grows
         )
 
-    def previews(self) -> list[Preview]:
-        """Return the results so far of long queries, each about once a second."""
-        found = []
-        for key in self._previews.due() if self._previews.next else ():
-            began, progress = time.perf_counter(), self._progress[key]
-            if progress.error is None and progress.decoded and not progress.grows:
-                result = self._task.compose(progress.item, evidence := progress.evidence)
-                found.append(Preview(key, len(evidence), len(progress.item.windows), result))
-            self._previews.note(key, time.perf_counter() - began)
-        return found
-
     def drop(self, keys: Collection[Hashable]) -> None:
         """Drop queries; keys that are not in progress are ignored."""
         keys = set(keys)
@@ -268,7 +249,7 @@ class Runner(SharedItems):
         """Drop all queries, as after an error that left some behind."""
         self._progress, self._by_arrival, self._answered, self._charges, self._shares = {}, {}, [], [], {}
         self._task.forget()
-        self._previews.next.clear()
+        self._long.clear()
 
     def start(self) -> RunningBatch:
         """Read on in one long text, if there is any, and start one batch of waiting windows."""

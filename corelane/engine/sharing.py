@@ -6,7 +6,7 @@ found. A document is already in progress while it is tokenized, with the windows
 to read it.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,6 @@ from corelane.domain.dispatch import LEAST_TOKENS
 from corelane.engine.batching import WaitingItem, smallest_fit
 from corelane.engine.buckets import Bucket
 from corelane.engine.passes import Pace
-from corelane.engine.previews import LONG_WINDOWS, PreviewTimes
 from corelane.engine.task import Query, Result, TaskEngine, Tokenized, Window
 from corelane.errors import RunFailed
 
@@ -23,6 +22,9 @@ LITTLE_TOKENS = 512
 
 #: A job counts as a small one that someone waits for if at most this many of its items come at a time, all short.
 LITTLE_ITEMS = 3
+
+#: Other cores may read windows of an item with at least this many.
+LONG_WINDOWS = 8
 
 #: A fragment has windows for at most this many batches, so that its core soon checks for other work.
 FRAGMENT_BATCHES = 8
@@ -70,7 +72,7 @@ class ItemInProgress:
 
     @property
     def evidence(self) -> list[Any]:
-        """Return what was found so far in all windows: equal rows are read once, and the same is found in each."""
+        """Return what was found in all windows: equal rows are read once, and the same is found in each."""
         if not self.others:
             return self.decoded
         return self.decoded + [
@@ -94,19 +96,29 @@ class SharedItems:
     _progress: dict[Hashable, ItemInProgress]
     _answered: list[tuple[Any, Result]]
     _charges: list[Charge]
-    _previews: PreviewTimes
+    #: The long items in progress, in order.
+    _long: dict[Hashable, None]
 
-    def _put(self, key: Hashable, item: Tokenized, *, is_one_of_few: bool = False) -> ItemInProgress:
+    @property
+    def long_items(self) -> Collection[Any]:
+        """Return the keys of long items in progress whose windows other cores may read."""
+        return self._long.keys() if self._task.makes_fragments else ()
+
+    def _put(
+        self, key: Hashable, item: Tokenized, *, is_one_of_few: bool = False, is_fragment: bool = False
+    ) -> ItemInProgress:
         """Put an item into progress."""
         self._arrivals += 1
         query = item.query
         waiting = WaitingItem(self._arrivals, query.owner, query.priority, job=query.job)
-        progress = ItemInProgress(item, waiting)
+        progress = ItemInProgress(item, waiting, is_fragment=is_fragment)
         self._add(progress, item, item.windows)
         self._progress[key] = progress
         is_little = is_one_of_few and waiting.tokens <= LITTLE_TOKENS
         self._pace.heard(f"{query.owner}:{query.job}", is_little=is_little)
         self._by_arrival[self._arrivals] = key
+        if len(item.windows) >= LONG_WINDOWS and not is_fragment:
+            self._long[key] = None
         return progress
 
     def _add(self, progress: ItemInProgress, item: Tokenized, windows: Sequence[Window]) -> None:
@@ -129,7 +141,7 @@ class SharedItems:
     def _take_out(self, key: Hashable) -> None:
         """Remove a query from progress, with its waiting windows."""
         progress = self._progress.pop(key)
-        self._previews.next.pop(key, None)
+        self._long.pop(key, None)
         del self._by_arrival[progress.waiting.arrival]
 
     def _grow(self, key: Hashable, item: Tokenized) -> None:
@@ -139,7 +151,6 @@ class SharedItems:
             self._add(progress, item, item.windows[len(progress.item.windows) :])
         elif len(item.windows) >= LONG_WINDOWS:
             self._put(key, item).grows = True
-            self._previews.add(key)
 
     def _end_growth(self, key: Hashable, progress: ItemInProgress, item: Tokenized | Result) -> None:
         """Add the last windows of a document, or the result that says why it cannot be answered."""
@@ -210,6 +221,4 @@ class SharedItems:
 
     def admit_fragment(self, key: Hashable, fragment: bytes, about: Query) -> int:
         """Admit a fragment of another core's item; return its tokens. Raise ValueError if it is not one."""
-        progress = self._put(key, self._task.unpack(fragment, about))
-        progress.is_fragment = True
-        return progress.waiting.tokens
+        return self._put(key, self._task.unpack(fragment, about), is_fragment=True).waiting.tokens

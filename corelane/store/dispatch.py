@@ -5,7 +5,6 @@ the lease lapses.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -94,15 +93,6 @@ class SliceResults:
 
 
 @dataclass(frozen=True, slots=True)
-class LeasedPreview:
-    """What is known so far of an item in progress: a ``corelane.domain.events.Partial`` without job and time."""
-
-    lease: str
-    ref: Ref
-    data: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Room:
     """How much a core may claim: ``tokens``; or up to ``spare``, the excess from lanes and lines not in ``met``."""
 
@@ -128,8 +118,6 @@ class ExchangeRequest:
     idle: bool = False
     #: Whether a document is in progress. Then no second one is claimed.
     laden: bool = False
-    #: Best results so far. They become events of their jobs if their leases still hold.
-    previews: Sequence[LeasedPreview] = ()
     #: Claimed refs by lease, with the number of tokens that they are charged from now on.
     found: Sequence[tuple[str, Ref]] = ()
     #: What this core spent on each job with results here: microseconds in the order of ``domain.timing.Spent``, then
@@ -237,8 +225,6 @@ class Dispatch:
             lost = []
         for job in request.jobs:
             yield TripStep(("job", job), ("HGET", keys.job(job), "status"), lambda reply: reply)
-        for lease, command in _tellings(request.previews):
-            yield TripStep(("previews", lease), command, int)
         if request.found:
             found = [(lease, ref.encode()) for lease, ref in request.found]
             yield TripStep(("correct", ""), call("correct", core=self._core, found=found), int)
@@ -341,18 +327,6 @@ class Dispatch:
         if shared := [outcome.ref.key for outcome in outcomes if outcome.is_shared]:
             ask["shared"] = shared
         return call("commit", *results, stretches=stretches, price=self._price, lost=lost, **ask)
-
-
-def _tellings(previews: Sequence[LeasedPreview]) -> Iterator[tuple[str, Command]]:
-    """Build the commands that write the best results so far, one for each lease, without those JSON cannot hold."""
-    by_lease: dict[str, list[tuple[bytes, tuple[str, int]]]] = {}
-    for preview in previews:
-        with suppress(TypeError):
-            found = orjson.dumps(preview.data), (preview.ref.job, preview.ref.first)
-            by_lease.setdefault(preview.lease, []).append(found)
-    for lease, own in by_lease.items():
-        data, items = zip(*own, strict=True)
-        yield lease, call("add_partials", *data, lease=lease, items=items)
 
 
 def countable(figures: Sequence[Any], most: int = MOST_FIGURE) -> list[int]:

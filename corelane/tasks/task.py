@@ -133,10 +133,6 @@ class Task(ABC):
         """Raise InvalidInput if a version, as workers announced it, cannot do what options ask for."""
         raise NotImplementedError
 
-    def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the fields of a result so far that a preview shows."""
-        return {name: result[name] for name in self.nothing}
-
     def line(self, result: Mapping[str, Any]) -> str:
         """Return the output of a result in one line, for a terminal."""
         return orjson.dumps({name: result[name] for name in self.nothing}).decode()

@@ -36,7 +36,6 @@ class StandIn:
         self.bounds_lines = True
         self.answers_at_once = True
         self.status = "running"
-        self.windows = 0
         self.waiting_for: str | None = None
         self.is_away = False
         self.max_open = 1_000
@@ -177,7 +176,6 @@ class StandIn:
         job = self.describe(job_id)
         progress = {"job": job_id, "at": job["created_at"], "counts": job["counts"]}
         told = [("job.running", progress), ("job.of_tomorrow", {})] + [("job.progress", progress)] * 8
-        told += self.partials(job_id)
         told.append(("job.completed", job | {"status": "succeeded"}))
         at = int(request.headers.get("Last-Event-ID", "0-0").split("-")[0])
         if at >= len(told):
@@ -189,14 +187,6 @@ class StandIn:
         length = self.event_streams.popleft() if self.event_streams else len(whole)
         text = ": ping\n\nretry: 10\n\n" + "".join(whole[:length]) + "".join(whole[length : length + 1])[:20]
         return Response(text, content_type="text/event-stream")
-
-    def partials(self, job_id: str) -> list[tuple[str, Any]]:
-        """Tell partial answers of a long passage while it is read; end the job."""
-        if self.windows == 0:
-            return []
-        self.jobs[job_id]["polls"] = 0
-        told = {"job": job_id, "at": "2026-01-01T00:00:00.000Z", "index": 0, "id": None, "answer": None}
-        return [("item.partial", told | {"no_answer_score": 0.5, "windows_done": 1, "windows_total": self.windows})]
 
     def open_jobs(self) -> int:
         """Jobs whose results were not all fetched yet."""

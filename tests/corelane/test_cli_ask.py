@@ -10,15 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pytest_httpserver import HTTPServer
-from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from corelane.cli.commands import CommandGroup
-from corelane.cli.one_item import follow
 from corelane.cli.output import plain
-from corelane.client import Client
 from corelane.tasks.question_answering.cli.ask import ask, surroundings
-from tests.corelane.stand_in import ITEM, StandIn
+from tests.corelane.stand_in import StandIn
 from tests.waiting import eventually
 
 #: The command as a program, with Ctrl-C as a terminal has it, even where the tests run in a background that ignores it.
@@ -141,14 +138,6 @@ def test_a_question_whose_version_no_core_holds_says_so(service: StandIn) -> Non
     [said] = done.stderr.splitlines()
     assert said.startswith(f"{service.waiting_for}; job_")
     assert said.endswith(" waits, `corelane cores` shows the cores' states")
-
-
-def test_a_long_passage_says_how_far_it_is_read(service: StandIn) -> None:
-    service.answers_at_once, service.windows = False, 40
-    shown: list[str] = []
-    with Client(service.url) as client:
-        job = follow(client, client.submit([ITEM]), Console(), shown.append)
-    assert (job.status, shown) == ("succeeded", ["read 1 of 40 windows …"])
 
 
 def test_ctrl_c_cancels_the_question(service: StandIn) -> None:

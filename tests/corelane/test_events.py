@@ -4,7 +4,7 @@ import pytest
 
 from corelane.domain.events import parse_event_id
 from corelane.domain.ids import new_job_id
-from corelane.store.dispatch import Claim, ExchangeRequest, LeasedPreview, Room
+from corelane.store.dispatch import Claim, ExchangeRequest, Room, SliceResults
 from corelane.store.jobs.events import BEGINNING, EventPage, JobEvents
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed
 
@@ -17,16 +17,11 @@ def read(bench: Bench, job: str, after: tuple[int, int] = BEGINNING) -> EventPag
     return bench.with_link(lambda link: JobEvents(link).read(job, after))
 
 
-def look(core: LoneCore, claim: Claim, *indexes: int) -> None:
-    [(ref, _)] = claim.refs
-    previews = [
-        LeasedPreview(claim.lease, ref, {"index": i, "id": None, "answer": None, "no_answer_score": 1.0} | WINDOWS)
-        for i in indexes
-    ]
-    core.exchange(ExchangeRequest(previews=previews))
-
-
-WINDOWS = {"windows_done": 3, "windows_total": 9}
+def tell_progress(bench: Bench, core: LoneCore, claim: Claim, outcomes: list[SliceResults]) -> None:
+    """Commit as if nothing had been told yet."""
+    for job in claim.jobs:
+        bench.raw.hdel(f"cl:job:{{{job}}}", "told_ms")
+    core.commit(claim.lease, outcomes)
 
 
 def test_short_job_tells_that_it_began_and_that_it_ended(bench: Bench) -> None:
@@ -57,15 +52,16 @@ def test_progress_is_told_once_in_half_a_second_however_often_is_committed(bench
 
 def test_events_keep_their_ids_when_a_story_is_begun(bench: Bench) -> None:
     core = bench.core("a/0")
-    job = bench.submit(3)
+    job = bench.submit(96)
     claim = claimed(core)
     [running] = read(bench, job).events
     assert running.at == (bench.get(job).started_ms, 0)
-    look(core, claim, 0)
+    outcomes = answered(claim)
+    tell_progress(bench, core, claim, outcomes[:1])
     assert [event.at for event in read(bench, job).events][:1] == [running.at]
     assert bench.raw.xlen(f"cl:story:{{{job}}}") == 2
-    assert [event.type for event in read(bench, job, running.at).events] == ["item.partial"]
-    core.commit(claim.lease, answered(claim))
+    assert [event.type for event in read(bench, job, running.at).events] == ["job.progress"]
+    core.commit(claim.lease, outcomes[1:])
     ids = [event.at for event in read(bench, job).events]
     assert ids == sorted(set(ids))
     assert ids == [parse_event_id(entry) for entry, _ in bench.raw.xrange(f"cl:story:{{{job}}}")]
@@ -75,8 +71,7 @@ def test_job_of_which_nothing_was_told_yet_tells_at_its_next_commit(bench: Bench
     core = bench.core("a/0")
     job = bench.submit(96)
     claim = claimed(core)
-    bench.raw.hdel(f"cl:job:{{{job}}}", "told_ms")
-    core.commit(claim.lease, answered(claim)[:1])
+    tell_progress(bench, core, claim, answered(claim)[:1])
     assert told(bench, job)[1:] == [("job.progress", {"succeeded": "32", "failed": "0"})]
 
 
@@ -97,46 +92,13 @@ def test_last_event_comes_however_a_job_ends(bench: Bench, way: str) -> None:
     assert [event for event, _ in told(bench, job)].count("job.completed") == 1
 
 
-def test_best_answer_so_far_is_told_only_by_who_holds_the_item_and_never_after_its_answer(bench: Bench) -> None:
-    core = bench.core("a/0")
-    job = bench.submit(3)
-    claim = claimed(core)
-    look(core, claim, 0, 2)
-    partials = [event for event in read(bench, job).events if event.type == "item.partial"]
-    assert [partial.describe(bench.get(job)).model_dump()["index"] for partial in partials] == [0, 2]
-    core.commit(claim.lease, answered(claim))
-    look(core, claim, 1)
-    assert [event for event, _ in told(bench, job)].count("item.partial") == 2
-
-
-def test_core_that_lost_its_lease_tells_nothing(bench: Bench) -> None:
-    core = bench.core("a/0")
-    job = bench.submit(3)
-    claim = claimed(core)
-    bench.age(bench.settings.lease_s)
-    bench.upkeep.return_lapsed()
-    look(core, claim, 0)
-    assert "item.partial" not in dict(told(bench, job))
-
-
-def test_nothing_is_told_of_items_whose_job_is_canceled(bench: Bench) -> None:
-    core = bench.core("a/0")
-    job = bench.submit(3)
-    claim = claimed(core)
-    bench.cancel(job)
-    look(core, claim, 0)
-    assert told(bench, job)[-1] == ("job.completed", {})
-
-
-def test_looks_share_a_trip_with_commits_questions_and_claims(bench: Bench) -> None:
+def test_commits_questions_and_claims_share_a_trip(bench: Bench) -> None:
     core = bench.core("a/0")
     first, second = bench.submit(3), bench.submit(3)
     claim = claimed(core)
-    refs = {ref.job: ref for ref, _ in claim.refs}
     third = bench.submit(3)
     bench.cancel(second)
     done = [outcome for outcome in answered(claim) if outcome.ref.job == first]
-    previews = [LeasedPreview(claim.lease, ref, {"index": 0}) for ref in refs.values()]
     exchanged = core.exchange(
         ExchangeRequest(
             commits={claim.lease: done},
@@ -144,37 +106,41 @@ def test_looks_share_a_trip_with_commits_questions_and_claims(bench: Bench) -> N
             versions=[VERSION],
             room=Room(4096),
             linger=True,
-            previews=previews,
         )
     )
     assert exchanged.refused == {claim.lease: 0}
     assert exchanged.closed == {second}
     assert exchanged.claim is not None
     assert [ref.job for ref, _ in exchanged.claim.refs] == [third]
-    assert "item.partial" not in dict(told(bench, first)) | dict(told(bench, second))
 
 
 def test_story_is_bounded_and_what_is_left_can_be_read_from_an_event_that_is_gone(bench: Bench) -> None:
     core = bench.core("a/0")
-    job = bench.submit(3)
+    job = bench.submit(96)
     claim = claimed(core)
     first = read(bench, job).events[0].at
-    for _ in range(60):
-        look(core, claim, *range(30))
-    assert bench.raw.xlen(f"cl:story:{{{job}}}") < 1200
+    outcomes, story = answered(claim), f"cl:story:{{{job}}}"
+    tell_progress(bench, core, claim, outcomes[:1])
+    with bench.raw.pipeline() as pipe:
+        for _ in range(1800):
+            pipe.xadd(story, {"event": "job.progress"})
+        pipe.execute()
+    tell_progress(bench, core, claim, outcomes[1:2])
+    assert bench.raw.xlen(story) < 1200
     page = read(bench, job, first)
     assert not page.is_over
-    assert [event.type for event in page.events] == ["item.partial"] * 200
+    assert [event.type for event in page.events] == ["job.progress"] * 200
 
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_end_is_told_once_and_from_any_place_though_the_story_be_lost(bench: Bench, begun: bool) -> None:
     core = bench.core("a/0")
-    job = bench.submit(3)
+    job = bench.submit(96)
     claim = claimed(core)
+    outcomes = answered(claim)
     if begun:
-        look(core, claim, 0)
-    core.commit(claim.lease, answered(claim))
+        tell_progress(bench, core, claim, outcomes[:1])
+    core.commit(claim.lease, outcomes[begun:])
     running, *_, completed = read(bench, job).events
     assert completed.type == "job.completed"
     bench.raw.delete(f"cl:story:{{{job}}}")

@@ -10,7 +10,7 @@ import redis
 
 from corelane.domain.dispatch import MOST_REF_TOKENS
 from corelane.settings import Settings
-from corelane.store.dispatch import ExchangeRequest, LeasedPreview
+from corelane.store.dispatch import ExchangeRequest
 from corelane.tasks.registry import TASKS
 from tests.corelane.store_bench import Bench, LoneCore, answered, claimed
 
@@ -53,16 +53,14 @@ def test_result_that_cannot_be_written_fails_alone_in_its_commit(
     assert str(bench.get(jobs[1]).status) == "succeeded"
 
 
-def test_figures_and_previews_that_redis_cannot_take_do_not_stop_a_commit(bench: Bench, core: LoneCore) -> None:
+def test_figures_that_redis_cannot_take_do_not_stop_a_commit(bench: Bench, core: LoneCore) -> None:
     jobs = [bench.submit(1), bench.submit(1)]
     claim = claimed(core)
     outcomes = [replace(each, ref=replace(each.ref, tokens=10**18)) for each in answered(claim)]
     job, other = (outcome.ref.job for outcome in outcomes)
-    previews = [LeasedPreview(claim.lease, claim.refs[0][0], {"answer": each}) for each in ("\ud800", "Ada")]
     spent: dict[str, Any] = {job: [10**30, -5, 2.5, 2**60, 0, 0, 0, 1, 1], other: ["a", float("nan")]}
     request = ExchangeRequest(
         commits={claim.lease: outcomes},
-        previews=previews,
         spent=spent,
         lost=[2**70, -1, 10**20],
         sent_us=10**30,

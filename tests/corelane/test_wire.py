@@ -1,6 +1,5 @@
 """Values are refused for their shape before their entries are looked at: pydantic lists few faults, however many."""
 
-import json
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ from pydantic import BaseModel, ValidationError
 from api.routes.rollout import AliasRequest
 from corelane.domain.batches import BatchRequest
 from corelane.domain.bulk import BulkRequest
-from corelane.domain.events import Partial
 from corelane.domain.jobs import GivenOptions
 from corelane.domain.texts import TextBody
 from corelane.domain.wire import MOST_UNKNOWN, PIECE, with_few_unknown
@@ -97,5 +95,3 @@ def test_many_shared_passages_are_taken_and_the_first_that_is_none_is_named() ->
 def test_fields_of_a_task_are_kept_where_unknown_fields_are_ignored() -> None:
     options = GivenOptions.model_validate_json('{"top_k": 2}', extra="ignore")
     assert (options.top_k, options.model_dump()) == (2, {"top_k": 2})
-    body = {"job": "j", "at": "now", "index": 0, "id": None, "windows_done": 1, "windows_total": 2, "labels": []}
-    assert Partial.model_validate_json(json.dumps(body), extra="ignore").model_dump() == body

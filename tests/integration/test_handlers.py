@@ -139,21 +139,6 @@ def test_two_versions_share_an_alias_and_one_leaves(shop: Fleet) -> None:
     assert ask(shop, "mood", [{"text": "kind"}])["model"] == second
 
 
-def test_steps_of_a_generator_are_shown_to_who_reads_the_jobs_events(shop: Fleet) -> None:
-    version = serve(shop, "SlowWriter", "writer")
-    job = shop.api.post("/v1/jobs", json={"model": version, "text": "tower"}).json()
-    kinds, shown = [], []
-    with shop.api.stream("GET", f"/v1/jobs/{job['id']}/events") as stream:
-        for line in stream.iter_lines():
-            if line.startswith("event: "):
-                kinds.append(line.removeprefix("event: "))
-            elif line.startswith("data: ") and kinds[-1] == "item.partial":
-                shown.append(json.loads(line.removeprefix("data: "))["output"]["label"])
-    assert shown, kinds
-    assert all("tower".startswith(text) for text in shown)
-    assert shop.api.get(f"/v1/jobs/{job['id']}").json()["results"][0]["output"]["label"] == "tower"
-
-
 def test_first_line_that_names_a_model_is_a_head(shop: Fleet) -> None:
     assert serve(shop, "Translator", "translator") in run(shop, "models", "list")
     lines = '{"model": "translator", "surprise": 1}\n{"text": "a"}\n'

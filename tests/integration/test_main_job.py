@@ -12,7 +12,6 @@ from tests.api.wires import request
 from tests.integration.conftest import Fleet
 from tests.javascript import run_javascript
 from tests.passages import PASSAGES
-from tests.sse import read_story
 from tests.waiting import eventually
 
 PASSAGE = "The Eiffel Tower was completed in March 1889 and is 330 metres tall."
@@ -75,28 +74,6 @@ def test_passage_of_twenty_thousand_words_is_read_to_its_last_sentence(fleet: Fl
     assert result.answer.start == context.index("Marigold")
     assert context[result.answer.start : result.answer.end] == result.answer.text
     assert result.windows > 80
-
-
-def test_long_passage_tells_its_best_answer_so_far_and_never_after_its_result(fleet: Fleet) -> None:
-    filler = "The committee met again in the spring and talked for hours about roads, bridges and the price of bread. "
-    partials: list[dict] = []
-    for times in (1000, 4000, 16_000):  # as long as it takes on this machine
-        context = "The keeper of the lighthouse is Rosalind Vane. " + filler * times
-        body = {"question": "Who is the keeper of the lighthouse?", "context": context, "id": "long"}
-        job = fleet.api.post("/v1/jobs", json=body).json()
-        running, *between, completed = read_story(fleet.api, f"/v1/jobs/{job['id']}/events")
-        assert (running.type, completed.type) == ("job.running", "job.completed")
-        partials = [told.data for told in between if told.type == "item.partial"]
-        if partials:
-            break
-    assert len(partials) == len(between) > 0
-    [result] = completed.data["results"]
-    for partial in partials:
-        assert (partial["job"], partial["index"], partial["id"]) == (job["id"], 0, "long")
-        assert 0 < partial["windows_done"] < partial["windows_total"] == result["windows"]
-        answer = partial["answer"]
-        assert answer is None or context[answer["start"] : answer["end"]] == answer["text"]
-    assert result["answer"]["text"] == "Rosalind Vane"
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,6 @@ from corelane.errors import InvalidInput, ModelRefused
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.tasks.registry import task_named
-from corelane.tasks.zero_shot_classification.engine import score_labels
 from corelane.tasks.zero_shot_classification.wire import LabelledText, ZeroShotOptions
 from tests.corelane.store_bench import VERSION, Bench
 from tests.families.texts import MULTI_SCRIPT
@@ -198,14 +197,6 @@ def test_labels_read_on_two_cores_are_those_of_one(bert: Artifact) -> None:
         shared, parts = read_with_another(own, other, query)
         assert parts > 1
         assert_alike([shared], [{each["label"]: each["score"] for each in alone["labels"]}], 1e-5)
-
-
-def test_preview_judges_the_labels_that_were_read() -> None:
-    judged = np.array([[[0.0, 1.0], [0.0, 2.0]], [[1.0, 0.0], [-np.inf, -np.inf]], [[-np.inf, -np.inf]] * 2])
-    single = score_labels(judged, ZeroShotOptions(long="max"))
-    assert single == pytest.approx([1.0, 1 / (1 + np.e), 0.0])
-    several = score_labels(judged, ZeroShotOptions(long="mean", multi_label=True))
-    assert several == pytest.approx([(1 / (1 + np.exp(-1)) + 1 / (1 + np.exp(-2))) / 2, 1 / (1 + np.e), 0.0])
 
 
 @pytest.mark.parametrize(

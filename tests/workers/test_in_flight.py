@@ -141,27 +141,6 @@ def test_what_is_unfinished_is_told_and_no_longer_in_progress(runner: Runner) ->
     assert in_flight.is_empty
 
 
-def test_best_answer_so_far_is_told_of_items_in_progress_by_their_place_and_lease(
-    runner: Runner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("corelane.engine.previews.PREVIEW_S", 0.0)
-    context = "the river was red " * 500
-    in_flight = InFlight({runner.version: runner})
-    claim, stretches = make_claim("a", runner.version, [["ada"], ["paris", context]])
-    in_flight.add(claim, stretches)
-    run_batch(in_flight)
-    while not (previews := in_flight.previews()):
-        run_batch(in_flight)
-    [preview] = previews
-    assert (preview.lease, preview.ref.key) == ("a", claim.refs[1][0].key)
-    answer = preview.data.pop("answer")
-    assert context[answer["start"] : answer["end"]] == answer["text"]
-    assert (preview.data["index"], preview.data["id"]) == (1, "i1")
-    assert 0 < preview.data["windows_done"] < preview.data["windows_total"]
-    run_out(in_flight)
-    assert in_flight.previews() == []
-
-
 def test_charge_follows_what_was_read_and_is_told_once_where_it_is_far_off(runner: Runner) -> None:
     in_flight = InFlight({runner.version: runner})
     in_flight.add(*make_claim("a", runner.version, [["ada", "paris"], ["x?! " * 2000, "ada"]]))

@@ -275,7 +275,6 @@ class DrainLoop:
             linger=linger,
             idle=in_flight.is_empty,
             laden=pending.holds_document(core.settings.slice_tokens),
-            previews=in_flight.previews(),
             found=pending.corrections(),
             parts=in_flight.fragments.request(pending, core.bell, is_free=is_free, is_leaving=core.retired),
             wait=wait,

@@ -10,7 +10,7 @@ from corelane.engine.runner import Runner
 from corelane.engine.sharing import FOUND
 from corelane.engine.task import Query
 from corelane.errors import CorelaneError
-from corelane.store.dispatch import Claim, ClaimedSlice, LeasedPreview, SliceResults
+from corelane.store.dispatch import Claim, ClaimedSlice, SliceResults
 from corelane.store.parts import TakenPart
 from corelane.tasks.results import failed_result
 from workers.core.fragments import Fragments
@@ -83,11 +83,6 @@ class InFlight:
     def waiting_tokens(self, most_per_item: int) -> int:
         """Return the tokens in progress but not yet run, counting at most ``most_per_item`` for an item."""
         return sum(runner.waiting_tokens(most_per_item) for runner in self._runners.values())
-
-    def previews(self) -> list[LeasedPreview]:
-        """Return the best results so far of long items in progress, each about once a second."""
-        found = (preview for runner in self._runners.values() for preview in runner.previews())
-        return [self.pending[preview.key[0]].preview(preview) for preview in found]
 
     def add(self, claim: Claim, slices: Sequence[ClaimedSlice]) -> None:
         """Take in a claim. Refs without payloads fail, so that their job ends, unless the job is gone."""

@@ -6,11 +6,9 @@ from dataclasses import dataclass, field, replace
 
 from corelane.domain.dispatch import BESIDE_TOKENS, SMALL_TOKENS, Ref
 from corelane.domain.jobs import DEFAULT_TASK
-from corelane.engine.previews import Preview
 from corelane.engine.task import Result
-from corelane.store.dispatch import ClaimedSlice, LeasedPreview
+from corelane.store.dispatch import ClaimedSlice
 from corelane.store.parts import TakenPart
-from corelane.tasks.registry import task_named
 
 #: Identifies a pending slice: its lease and its place in the claim.
 Key = tuple[str, str]
@@ -66,18 +64,6 @@ class PendingSlice:
         """Replace the estimate of one item by its cost, once it is tokenized."""
         self.unread, self.found, self.tokens = self.unread - 1, self.found + charged, self.tokens + tokens
         self.ref = replace(self.ref, tokens=self.found + self.unread * self.estimate)
-
-    def preview(self, found: Preview) -> LeasedPreview:
-        """Return what is known so far of one of its items, in the form that is sent."""
-        _, i = found.key
-        data = {
-            "index": self.ref.first + i,
-            "id": self.ids[i],
-            **task_named(self.task).preview(found.result),
-            "windows_done": found.windows_done,
-            "windows_total": found.windows_total,
-        }
-        return LeasedPreview(self.lease, self.ref, data)
 
 
 class PendingSlices(dict[Key, PendingSlice]):

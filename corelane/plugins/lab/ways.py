@@ -185,8 +185,6 @@ class CorelaneSender(HttpSender):
                 kind = line[6:].strip()
             elif line.startswith(b"data:") and kind == b"job.progress":
                 note_first(reply, orjson.loads(line[5:])["counts"]["succeeded"])
-            elif line.startswith(b"data:") and kind == b"item.partial":
-                note_first(reply, 1)
             elif line.startswith(b"data:") and kind == b"job.completed":
                 return dict(orjson.loads(line[5:]))
         return await self._wait(job)

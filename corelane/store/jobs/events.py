@@ -6,9 +6,7 @@ events are made from the job itself. If a list is begun later, they keep their i
 
 from dataclasses import dataclass
 
-import orjson
-
-from corelane.domain.events import EventType, Partial, Progress, parse_event_id
+from corelane.domain.events import EventType, Progress, parse_event_id
 from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Counts, JobStatus
 from corelane.store import keys
@@ -38,13 +36,10 @@ class StoredEvent:
         """Return the id as text."""
         return f"{self.at[0]}-{self.at[1]}"
 
-    def describe(self, record: JobRecord) -> Progress | Partial:
+    def describe(self, record: JobRecord) -> Progress:
         """Return what callers see. This is for all types but the last."""
-        head = {"job": record.id, "at": iso_time(self.at[0])}
-        if self.type == EventType.PARTIAL:
-            return Partial.model_validate(head | orjson.loads(self.fields["data"]))
         done = {name: int(self.fields.get(name, 0)) for name in ("succeeded", "failed")}
-        return Progress.model_validate(head | {"counts": Counts(total=record.total, **done)})
+        return Progress(job=record.id, at=iso_time(self.at[0]), counts=Counts(total=record.total, **done))
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,20 +90,6 @@ define('correct', function(ask)
   return corrected
 end)
 
--- add_partials{lease, items: [[job, first of its stretch]…]}, the result of each as JSON… → how many became events
--- Adds the best results so far of items in progress. The fence: only items that the claim still holds count. So no
--- event comes after an item's result, and none from a core whose lease was taken back.
-define('add_partials', function(ask, args)
-  local claim, added = keys.claim(ask.lease), 0
-  for i, item in ipairs(ask.items) do
-    if call('HEXISTS', claim, item[1] .. ':' .. item[2]) == 1 and job_is_open(item[1]) then
-      jobs.add_event(item[1], 'item.partial', 'data', args[i + 1])
-      added = added + 1
-    end
-  end
-  return added
-end)
-
 -- return_claim{lease, only_lapsed, ttl, envelope, stretches: [{ref, version, refs: [ref…], lost: [[first,
 -- results]…]}…], lost, price} → stretches taken back
 -- Only what the claim still holds is taken back: meanwhile a commit may have come, or a heartbeat may have renewed the

@@ -34,7 +34,3 @@ class FeatureExtraction(TextTask):
             return vector or "no vector"
         first = " ".join(f"{number:.4f}" for number in vector[:SHOWN])
         return f"{len(vector)} numbers: {first}{' …' if len(vector) > SHOWN else ''}"
-
-    def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002  # half a vector says nothing
-        """Return nothing: the mean of a part is no result."""
-        return {}

@@ -50,7 +50,6 @@ class Handler:
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         """Return a list with the output of each item of a list, in order; an exception in it fails its item alone.
 
-        A generator yields the outputs so far, with None for items that have none yet; the last list is the result. A
-        class with ``Options`` gets them as a second argument, the same for all items of a batch.
+        A class with ``Options`` gets them as a second argument, the same for all items of a batch.
         """
         raise NotImplementedError

@@ -100,7 +100,3 @@ class QuestionAnswering(Task):
         """Return the best answer and its score."""
         found = result["answer"]
         return "no answer" if found is None else f"{found['text']} ({found['score']:.3f})"
-
-    def preview(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the best answer so far."""
-        return {"answer": result["answer"], "no_answer_score": result["no_answer_score"]}

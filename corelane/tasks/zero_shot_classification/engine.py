@@ -1,7 +1,6 @@
 """Zero-shot classification: how much a text entails the sentence of each label becomes the label's score.
 
-A long text is cut the same way for all labels, so that each window is judged by itself as the text would be. With fewer
-rows than that, in a preview, the labels are judged that were read.
+A long text is cut the same way for all labels, so that each window is judged by itself as the text would be.
 """
 
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from corelane.engine.text.engine import ReadRow, TextPart, TokenizedText, Tokens
 from corelane.engine.text.tokenize import TextTokens
 from corelane.engine.text.vectors import VectorEngine
 from corelane.errors import InvalidInput
-from corelane.tasks.text_classification.scores import Doubles, best_first, scores_of
+from corelane.tasks.text_classification.scores import Doubles, best_first, combine, scores_of
 from corelane.tasks.zero_shot_classification.task import NO_LABELS, ZeroShotClassification, labels_of
 
 
@@ -63,27 +62,22 @@ class ZeroShotEngine(VectorEngine):
         """Return the labels of a text from the logits of its rows."""
         labels = labels_of(item.query.beside, item.query.options)
         starts = {start: at for at, start in enumerate(sorted({read.window.start for read in decoded}))}
-        judged = np.full((len(labels), len(starts), 2), -np.inf)
+        judged = np.empty((len(labels), len(starts), 2))
         for read in decoded:
             (logits,) = read.values
             judged[read.window.part, starts[read.window.start]] = logits[self.contradiction], logits[self.entailment]
-        scores = score_labels(judged, item.query.options)
-        read_labels = sorted({read.window.part for read in decoded})
         return {
             "status": str(JobStatus.SUCCEEDED),
-            "labels": best_first([labels[at] for at in read_labels], scores[read_labels], None),
+            "labels": best_first(labels, score_labels(judged, item.query.options), None),
             "windows": len(decoded),
             "error": None,
         }
 
 
 def score_labels(judged: Doubles, options: Any) -> Doubles:
-    """Return the score of each label from its contradiction and its entailment in each window; −∞ was not read."""
-    is_read = np.isfinite(judged[:, :, 1])
+    """Return the score of each label from its contradiction and its entailment in each window."""
     if options.multi_label or len(judged) == 1:
-        scores = scores_of(np.where(is_read[:, :, None], judged, 0.0), "softmax")[:, :, 1] * is_read
+        scores = scores_of(judged, "softmax")[:, :, 1]
     else:
         scores = scores_of(judged[:, :, 1].T, "softmax").T
-    if options.long == "max":
-        return np.asarray(scores.max(axis=1))
-    return np.asarray(scores.sum(axis=1) / np.maximum(is_read.sum(axis=1), 1))
+    return combine(scores.T, options.long)

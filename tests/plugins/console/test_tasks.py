@@ -9,17 +9,12 @@ import orjson
 import pytest
 from fastapi.testclient import TestClient
 
-from corelane.domain.events import EventType
-from corelane.domain.jobs import JobStatus
 from corelane.plugins.console.pages.ask import fields_for, read_item
 from corelane.plugins.console.pages.fields import fields_of, values_of, written
-from corelane.plugins.console.pages.job import tell
 from corelane.plugins.console.pages.render import fragment
 from corelane.store import keys
 from corelane.store.dispatch import Claim, SliceResults
 from corelane.store.fleet import Announcer
-from corelane.store.jobs.events import StoredEvent
-from corelane.store.jobs.records import JobRecord
 from corelane.tasks.registry import TASKS
 from tests.corelane.store_bench import Bench, LoneCore, announce
 from tests.plugins.console.conftest import SUMMARY, text_of
@@ -215,19 +210,6 @@ def test_what_has_no_template_is_shown_as_json() -> None:
     html = fragment("any/item.html", **shown) + fragment("any/result.html", **shown)
     assert_shown(html, ['"labels": [', '"text": "'])
     assert_shown(fragment("any/form.html", fields=list(fields_of({}, item)), options=[], form={}), ["JSON"])
-
-
-@parametrized
-def test_preview_is_told_in_a_sentence(task: str) -> None:
-    _, output, _ = SAMPLES[task]
-    record = JobRecord("job_0", JobStatus.RUNNING, "v", 1, 0, options=TASKS[task].options())
-    for found, word in ((output, "best so far"), (dict(TASKS[task].nothing), TASKS[task].present.empty)):
-        data = {"index": 0, "id": None, "windows_done": 1, "windows_total": 9} | TASKS[task].preview(
-            {"no_answer_score": None, **found}
-        )
-        event = StoredEvent((0, 0), EventType.PARTIAL, {"data": orjson.dumps(data)})
-        assert tell(event, record).startswith("item 0, 1 of 9 windows read, ")
-        assert word in tell(event, record) or not TASKS[task].preview({"no_answer_score": None, **found})
 
 
 def test_vector_in_base64_is_shown_as_numbers() -> None:

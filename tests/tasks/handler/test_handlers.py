@@ -197,40 +197,6 @@ def test_options_that_a_handler_does_not_know_fail_the_item(opened: Open) -> Non
     assert "language" in wrong["error"]["detail"]
 
 
-def test_generator_gives_previews_and_its_last_outputs(opened: Open) -> None:
-    runner = opened("Writer")
-    clock = iter(range(1000))
-    runner._previews._clock = lambda: float(next(clock) * 2)
-    runner.admit(list(enumerate(queries(["ab", "cde"]))))
-    shown: list[tuple[int, str]] = []
-    answered: dict[Any, Any] = {}
-    while len(answered) < 2:
-        answered.update(runner.start().finish())
-        shown += [(each.key, each.result["output"]["label"]) for each in runner.previews()]
-    assert labels([answered[0], answered[1]]) == ["ab", "cde"]
-    assert {(0, "ab"), (1, "cd")} <= set(shown)
-    assert not runner.has_rows()
-
-
-def test_generator_that_fails_is_halved_like_any_batch(opened: Open) -> None:
-    assert labels(opened("Writer").results_of(queries(["ab", "c!", "de"]))) == ["ab", "run_failed", "de"]
-
-
-def test_dropped_items_are_forgotten_between_two_steps(opened: Open) -> None:
-    runner = opened("Writer")
-    runner.admit(list(enumerate(queries(["ab", "cde"]))))
-    assert runner.start().finish() == []
-    runner.drop([1])
-    answered: dict[Any, Any] = {}
-    while runner.has_rows():
-        answered.update(runner.start().finish())
-    assert list(answered) == [0]
-    runner.admit(list(enumerate(queries(["ab"]))))
-    runner.start().finish()
-    runner.reset()
-    assert not runner.has_rows()
-
-
 def test_run_that_takes_too_long_loses_the_process(opened: Open) -> None:
     runner = opened("Hanging")
     runner.admit(list(enumerate(queries(["hang"]))))
@@ -272,6 +238,7 @@ def test_path_of_another_form_names_no_handler(path: str) -> None:
         ("shop.models:NoHandler", "no subclass of corelane.Handler"),
         ("shop.models:NoSchema", "Input has no JSON schema"),
         ("shop.models:WithId", "no field `id`"),
+        ("shop.models:Writer", "predict yields its outputs: have it return a list"),
         ("shop.missing:Handler", "does not import"),
         ("lone:Lone", "no package lone is installed"),
     ],

@@ -16,7 +16,7 @@ from api.routes import jobs as api_jobs
 from api.routes.deliveries import list_job_deliveries
 from api.state import AppState
 from corelane.domain.api_keys import Caller
-from corelane.domain.events import EventType, Partial
+from corelane.domain.events import EventType
 from corelane.domain.jobs import JobStatus
 from corelane.errors import NotFound
 from corelane.plugins.console.auth import CONSOLE
@@ -119,16 +119,9 @@ def tell(event: StoredEvent, record: JobRecord) -> str:
     """Return a sentence about an event."""
     if event.type == EventType.COMPLETED:
         return f"ended: {record.status}"
-    if event.type not in (EventType.RUNNING, EventType.PROGRESS, EventType.PARTIAL):
+    if event.type not in (EventType.RUNNING, EventType.PROGRESS):
         return ""
-    data = event.describe(record)
-    if isinstance(data, Partial):
-        task = task_named(record.options.task)
-        found = task.result.model_validate(data.model_dump() | {"status": JobStatus.RUNNING})
-        line = task.present.line(found)[0]
-        best = f"best so far: {line}" if line else f"{task.present.empty} so far"
-        return f"item {data.index:,}, {data.windows_done:,} of {data.windows_total:,} windows read, {best}"
-    counts = data.counts
+    counts = event.describe(record).counts
     return f"{counts.done:,} of {counts.total:,} done" + (f", {counts.failed:,} failed" if counts.failed else "")
 
 

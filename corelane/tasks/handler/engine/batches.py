@@ -1,9 +1,8 @@
-"""Batches of a handler: items of one set of options, run by ``predict`` at once or step by step."""
+"""Batches of a handler: items of one set of options, run by one call of ``predict``."""
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any, cast
@@ -28,8 +27,8 @@ log = get_logger(__name__)
 #: Most characters of a handler's own sentence in an item's error.
 MOST_WORDS = 2000
 
-#: What was found for an item: its output in stored form, or the error for which it fails; None while it has none.
-Found = dict[str, Any] | CorelaneError | None
+#: What was found for an item: its output in stored form, or the error for which it fails.
+Found = dict[str, Any] | CorelaneError
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,28 +49,17 @@ class ItemToRun:
     bucket: Bucket
 
 
-@dataclass(slots=True)
-class HandlerRun:
-    """A ``predict`` in progress: its steps, if it is a generator, and the seconds that it ran."""
-
-    steps: Iterator[Any] | None = None
-    latest: Any = None
-    is_over: bool = False
-    seconds: float = 0.0
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class HandlerBatch(WindowBatch):
     """Items instead of tokens."""
 
     items: Sequence[ItemToRun]
-    run: HandlerRun = field(default_factory=HandlerRun)
 
 
 class BatchOutputs(tuple[Any, ...]):
-    """Takes the place of logits: the outputs of a batch, by its items."""
+    """Takes the place of logits: what was found for each item of a batch."""
 
-    by_item: dict[int, Found]
+    found: list[Found]
 
 
 class HandlerModel:
@@ -85,46 +73,27 @@ class HandlerModel:
         self._has_bytes = BYTES in schema and "ser_json_bytes" not in handler.Output.model_config
 
     def run(self, batch: WindowBatch) -> BatchOutputs:
-        """Run a batch, or its next step; raises RunFailed, or RuntimeLost if it takes too long."""
-        batch = cast(HandlerBatch, batch)
-        run, limit_s = batch.run, self.handler.timeout_s
-        began = time.monotonic()
-        left_s = None if limit_s is None else max(0.0, limit_s - run.seconds)
-        found, run.is_over = self.thread.call(lambda: self._step(batch), left_s, f": {limit_s} s")
-        run.seconds += time.monotonic() - began
+        """Run a batch; raises RunFailed, or RuntimeLost if it takes too long."""
+        items, limit_s = cast(HandlerBatch, batch).items, self.handler.timeout_s
         outputs = BatchOutputs()
-        outputs.by_item = {id(item): each for item, each in zip(batch.items, found, strict=False)}
+        outputs.found = self.thread.call(lambda: self._predict(items), limit_s, f": {limit_s} s")
         return outputs
 
-    def _step(self, batch: HandlerBatch) -> tuple[list[Found], bool]:
-        """Call ``predict``, or ask it for its next outputs; return them, and whether they are the last."""
-        run, is_last = batch.run, True
+    def _predict(self, items: Sequence[ItemToRun]) -> list[Found]:
+        """Call ``predict``; return what was found for each item, in stored form."""
+        options = items[0].options
         try:
-            if run.steps is None:
-                options = batch.items[0].options
-                found = self.handler.predict(
-                    [item.given for item in batch.items], *([] if options is None else [options])
-                )
-                run.steps, run.latest = (found, None) if isinstance(found, Iterator) else (None, found)
-            if run.steps is not None:
-                try:
-                    run.latest, is_last = next(run.steps), False
-                except StopIteration:
-                    is_last = True
+            found = self.handler.predict([item.given for item in items], *([] if options is None else [options]))
         except (RuntimeLost, CoreLost):
             raise
         except BaseException as error:
             # A batch of several items runs again in halves, down to the item at fault.
-            raise self.raised("predict", error, is_alone=len(batch.items) == 1) from None
-        return self._check(run.latest, len(batch.items), is_last=is_last), is_last
-
-    def _check(self, found: Any, count: int, *, is_last: bool) -> list[Found]:
-        """Return what was found for each item, in stored form; raise RunFailed if that cannot be said."""
+            raise self.raised("predict", error, is_alone=len(items) == 1) from None
         if not isinstance(found, list | tuple):
             raise RunFailed(f"predict gave {type(found).__name__}, and must give a list with an output for each item")
-        if len(found) != count and (is_last or len(found) > count):
-            raise RunFailed(f"predict gave {len(found)} outputs for {count} items")
-        return [self._output(each) if is_last or each is not None else None for each in found]
+        if len(found) != len(items):
+            raise RunFailed(f"predict gave {len(found)} outputs for {len(items)} items")
+        return [self._output(each) for each in found]
 
     def _output(self, output: Any) -> Found:
         if isinstance(output, BaseException):

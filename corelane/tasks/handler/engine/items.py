@@ -73,14 +73,13 @@ class HandlerEngine(TaskEngine[ItemToRun]):
         used = np.broadcast_to(np.int64(0), (1, sum(window.length for _, window in rows)))
         return HandlerBatch(self.bucket, used, used, used, [item for item, _ in rows])
 
-    def decode(self, logits: Logits, rows: Sequence[tuple[ItemToRun, Window]]) -> list[Any]:
+    def decode(self, logits: Logits, rows: Sequence[tuple[ItemToRun, Window]]) -> list[Any]:  # noqa: ARG002
         """Return what was found for each row."""
-        by_item = cast(BatchOutputs, logits).by_item
-        return [by_item.get(id(item)) for item, _ in rows]
+        return cast(BatchOutputs, logits).found
 
     def compose(self, item: ItemToRun, decoded: Sequence[Any]) -> Result:
         """Return an item's result: its output, or the error that the handler gave for it."""
-        found = decoded[-1]
+        [found] = decoded
         if isinstance(found, CorelaneError):
             return failure(item.query, found)
         return {"status": str(JobStatus.SUCCEEDED), "output": found, "windows": 1, "error": None}

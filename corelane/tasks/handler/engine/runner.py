@@ -1,22 +1,17 @@
-"""A handler on one core: loaded from its package, and fed like any model.
+"""A handler on one core: loaded from its package, and fed like any model."""
 
-A ``predict`` that is a generator runs a step at a time. Between two steps other models have their turns, and previews
-are sent of the outputs so far.
-"""
-
-from collections import deque
-from collections.abc import Collection, Hashable, Sequence
-from typing import Any, Self, cast
+from collections.abc import Sequence
+from typing import Self, cast
 
 from corelane.artifacts.manifest import Artifact, check_file
 from corelane.domain.dispatch import LEAST_TOKENS
 from corelane.engine.backends.protocol import Backend
 from corelane.engine.buckets import Bucket
 from corelane.engine.memory import resident_bytes
-from corelane.engine.runner import Runner, RunningBatch, ServedModel
+from corelane.engine.runner import Runner, ServedModel
 from corelane.engine.task import UNLIMITED, RunnerLimits, Tokenized
 from corelane.errors import ArtifactRefused, CorelaneError, LoadFailed, last_line
-from corelane.tasks.handler.engine.batches import HandlerBatch, HandlerModel, ItemToRun
+from corelane.tasks.handler.engine.batches import HandlerModel, ItemToRun
 from corelane.tasks.handler.engine.items import HandlerEngine
 from corelane.tasks.handler.engine.source import digest_of, facts_of, import_handler, require_allowed
 from corelane.tasks.handler.engine.thread import HandlerThread
@@ -30,8 +25,6 @@ class HandlerRunner(Runner):
         engine = HandlerEngine(model)
         super().__init__(engine, served, model.run, limits=limits, unload=model.thread.close)
         self.most_tokens = model.handler.max_batch_units or self.most_tokens
-        #: Batches whose generators have more steps to make.
-        self._open: deque[RunningBatch] = deque()
 
     @classmethod
     def open(
@@ -73,50 +66,8 @@ class HandlerRunner(Runner):
         waiting = (progress.waiting.tokens for progress in self._progress.values())
         return sum(min(max(LEAST_TOKENS, units), most_per_item) for units in waiting if units)
 
-    def has_rows(self) -> bool:
-        """Return whether a batch would do anything now."""
-        return bool(self._open) or super().has_rows()
-
-    def start(self) -> RunningBatch:
-        """Start the next step of a batch that has one, or a new batch."""
-        while self._open:
-            running = self._open.popleft()
-            rows = [row for row in running.rows if row[0] in self._progress]
-            if rows:
-                return RunningBatch(self, rows, running.batch)
-        return super().start()
-
-    def drop(self, keys: Collection[Hashable]) -> None:
-        """Drop items; a batch goes on for those that are left."""
-        super().drop(keys)
-        self._open = deque(each for each in self._open if any(row[0] in self._progress for row in each.rows))
-
-    def reset(self) -> None:
-        """Drop all items."""
-        super().reset()
-        self._open.clear()
-
     def _ladder_of(self, item: Tokenized) -> Sequence[Bucket]:
         return (cast(ItemToRun, item).bucket,)
-
-    def _collect(self, running: RunningBatch) -> None:
-        for key, *_ in running.rows:
-            if (progress := self._progress.get(key)) is not None:
-                progress.away = 0
-        super()._collect(running)
-
-    def _keep(self, running: RunningBatch, decoded: Sequence[Any]) -> None:
-        """Keep the outputs so far. Items of a batch that goes on count as read elsewhere until its next step."""
-        goes_on = not cast(HandlerBatch, running.batch).run.is_over
-        if goes_on:
-            self._open.append(running)
-        for (key, *_), found in zip(running.rows, decoded, strict=True):
-            if (progress := self._progress.get(key)) is None:
-                continue
-            progress.decoded = [] if found is None or (goes_on and isinstance(found, CorelaneError)) else [found]
-            progress.away = int(goes_on)
-            if goes_on and key not in self._previews.next:
-                self._previews.add(key)
 
 
 def set_up(path: str, digest: str, artifact: Artifact, limits: RunnerLimits) -> Handler:

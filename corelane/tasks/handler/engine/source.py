@@ -6,6 +6,7 @@ handler's top package, or its one module. So a version is what was packaged, and
 
 import hashlib
 import importlib
+import inspect
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -111,6 +112,8 @@ def facts_of(path: str, digest: str, handler: type[Handler]) -> dict[str, Any]:
     takes = _schema(path, handler, "Input", "validation")
     if takes is None or "id" in takes.get("properties", {}):
         raise ArtifactRefused(f"{path}: Input may have no field `id`, as every item has one of the caller's")
+    if inspect.isgeneratorfunction(handler.predict):
+        raise ArtifactRefused(f"{path}: predict yields its outputs: have it return a list with the output of each item")
     if handler.max_batch < 1:
         raise ArtifactRefused(f"{path}: max_batch is {handler.max_batch}, and must be at least 1")
     return {

@@ -137,6 +137,7 @@ def test_batch_is_carried_from_host_to_host(bench: BatchBench, bucket: Path, tmp
 
 
 def test_items_and_plans_that_nobody_knows_go_after_a_day(bench: BatchBench, bucket: Path) -> None:
+    bench.core("a/0")
     job, known = new_id("job", 1_000_000), send(bench, bench.settings, 3)
     strays = [f"items/{job}.jsonl", f"items/{job}.jsonl.0", f"plans/{new_id('batch', 1_000_000)}.x.plan"]
     storage = open_storage(bench.settings.files_url, bench.settings.files_root)

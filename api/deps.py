@@ -1,6 +1,7 @@
 """The dependencies of routes, as Annotated types: the app's state, the caller, and how long the caller waits.
 
 All are coroutines, though few await: FastAPI runs plain functions in a thread, which costs more than these functions.
+The audit of what callers do is here too.
 """
 
 import re
@@ -21,6 +22,9 @@ from corelane.domain.ids import is_job_id
 from corelane.domain.job_filter import JobFilter
 from corelane.errors import Forbidden, InvalidInput, NotFound
 from corelane.errors.sentences import unknown_name
+from corelane.log import get_logger
+
+log = get_logger(__name__)
 
 #: The form of a name that a caller gives a job: it cannot be confused with an id, and proxies do not remove it from an
 #: address.
@@ -168,3 +172,8 @@ AS_READER = Depends(allow(Scope.READ))
 SubmitCaller = Annotated[Caller, Depends(allow(Scope.SUBMIT))]
 ReadCaller = Annotated[Caller, Depends(allow(Scope.READ))]
 AdminCaller = Annotated[Caller, Depends(allow(Scope.ADMIN))]
+
+
+def audit(who: Caller, action: str, subject: str, detail: str = "") -> None:
+    """Log who did what, and to what: an action that steers the service, or is done to another owner's data."""
+    log.info("audit", key=who.name, owner=who.owner, action=action, subject=subject, detail=detail)

@@ -20,7 +20,6 @@ from corelane.domain.webhook_secrets import OwnedSecret
 from corelane.errors import SetupError, StoreUnavailable, Unavailable
 from corelane.log import get_logger
 from corelane.settings import Settings
-from corelane.settings.faults import reach
 from corelane.store.deliveries.sending import HOLD_S, LEASE_S, Attempt, Delivery, DeliveryStore
 from corelane.store.link.link import AsyncLink
 from corelane.store.link.replicas import open_gate
@@ -160,17 +159,13 @@ async def deliver(
     delivery = await store.get(delivery_id)
     if delivery is None or delivery.state != "pending":
         return
-    at_ms, tries, armed = await store.now_ms(), delivery.tries + 1, settings.armed_faults
+    at_ms, tries = await store.now_ms(), delivery.tries + 1
     try:
         payload = delivery.payload or await store.fix(delivery_id, await make_payload(settings, store, delivery))
         if payload is None:
             return
         await store.confirm(delivery_id)
-        if armed:
-            reach("delivery.payload_kept", armed)
         reply, is_ours = await _attempt(settings, await store.secrets(delivery.owner), delivery, payload, tracer), False
-        if armed:
-            reach("delivery.posted", armed)
     except Unavailable:
         raise
     except Exception as error:

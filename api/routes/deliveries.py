@@ -6,8 +6,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Path, Query
 from pydantic import BaseModel, Field
 
-from api.audit import audit
-from api.deps import AdminCaller, JobId, ReadCaller, StateDep, SubmitCaller
+from api.deps import AdminCaller, JobId, ReadCaller, StateDep, SubmitCaller, audit
 from api.errors import documented
 from api.state import AppState
 from corelane.domain.api_keys import Caller

@@ -11,7 +11,6 @@ import orjson
 from fastapi import APIRouter, Body, Query, Request, Response
 from pydantic import ValidationError
 
-from api.audit import audit
 from api.deps import (
     IdempotencyKey,
     JobFilterDep,
@@ -21,6 +20,7 @@ from api.deps import (
     StateDep,
     SubmitCaller,
     WaitDep,
+    audit,
     preferred_wait,
 )
 from api.errors import WrongForm, documented

@@ -4,8 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from api.audit import audit
-from api.deps import AdminCaller, ReadCaller, StateDep
+from api.deps import AdminCaller, ReadCaller, StateDep, audit
 from api.errors import documented
 from api.state import AppState
 from corelane.domain.api_keys import Caller

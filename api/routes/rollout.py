@@ -5,8 +5,7 @@ from typing import Annotated, Literal, Self
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field, model_validator
 
-from api.audit import audit
-from api.deps import AS_READER, AdminCaller, StateDep
+from api.deps import AS_READER, AdminCaller, StateDep, audit
 from api.errors import documented
 from api.middleware.edge import JsonRoute
 from api.state import AppState

@@ -4,8 +4,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query
 
-from api.audit import audit
-from api.deps import AS_READER, StateDep, SubmitCaller, get_caller
+from api.deps import AS_READER, StateDep, SubmitCaller, audit, get_caller
 from api.errors import documented
 from corelane.domain.api_keys import OWNER_FORM, Caller
 from corelane.domain.webhook_secrets import SERVICE, NewWebhookSecret, Overlap, OwnedSecret, WebhookSecretList

@@ -2,16 +2,13 @@
 
 import os
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BeforeValidator, Field, field_validator
-from pydantic_settings import BaseSettings, NoDecode
+from pydantic import Field
+from pydantic_settings import BaseSettings
 
 from corelane.plugin import installed
-from corelane.settings import rules
-from corelane.settings.faults import arm
 
 #: The name of a service: one character of the alphabet of ids.
 CELL_NAME = r"[0-9a-hjkmnp-tv-z]"
@@ -159,18 +156,9 @@ class GroupedFields(
     )
 
     # Chaos runs
-    fault_points: Annotated[tuple[str, ...], NoDecode, BeforeValidator(rules.split_commas)] = Field(
-        (), description="For chaos runs only: where a process kills itself, comma-separated `point:probability`."
-    )
     null_batch_s: float = Field(
         0, ge=0, description="For chaos runs only: time one batch of the null engine takes, in seconds."
     )
-    _check_points = field_validator("fault_points")(rules.check_points)
-
-    @cached_property
-    def armed_faults(self) -> dict[str, float]:
-        """Return fault points by name, with their probabilities; empty except in chaos runs."""
-        return arm(self.fault_points)
 
     @property
     def text_chars(self) -> tuple[int, str]:

@@ -10,7 +10,6 @@ from pydantic import SecretStr, ValidationError
 from pydantic.fields import FieldInfo
 
 from corelane.settings.address import AddressRefused, read_address
-from corelane.settings.faults import arm
 
 #: Longest value shown, in characters.
 SHOWN_CHARS = 80
@@ -79,7 +78,6 @@ WANTED = {
     ),
     "public_url": ("an http or https URL", "https://qa.example.com"),
     "url": ("an http or https URL", "http://127.0.0.1:8000"),
-    "fault_points": ("`point:probability`, comma-separated", "submit.accepted:0.1"),
     "instance": ("an instance type, letters, digits, `.`, `_` and `-`", "inf2.xlarge"),
     "price_per_hour": ("a price above 0", "0.7582"),
     "currency": ("three capitals, as ISO 4217 has them", "EUR"),
@@ -135,12 +133,6 @@ def check_hosts(hosts: tuple[str, ...]) -> tuple[str, ...]:
         if not HOST_NAME.fullmatch(host):
             ip_address(host.removeprefix("[").removesuffix("]"))  # raises ValueError if it is not an address either
     return hosts
-
-
-def check_points(points: tuple[str, ...]) -> tuple[str, ...]:
-    """Return fault points; raises ValueError for one that cannot be parsed."""
-    arm(points)
-    return points
 
 
 def check_pauses(pauses: tuple[float, ...]) -> tuple[float, ...]:

@@ -16,7 +16,6 @@ from corelane.domain.dispatch import Ref, cut_slices, encode_slice
 from corelane.errors import ItemsLost, NotFound, StorageFailed
 from corelane.log import get_logger
 from corelane.settings import Settings
-from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.dispatch import OPEN_STATUSES
 from corelane.store.item_files import ItemFiles, ItemLine, parse_parts, step_lines
@@ -187,7 +186,6 @@ class Feeder:
             failed=failed or None,
             ttl=settings.results_ttl_s,
         )
-        reach("feed.fed", settings.armed_faults)
         return bool(reply == 1)
 
     def _cut(self, lines: Sequence[ItemLine]) -> Iterator[tuple[bool, int, int, int]]:

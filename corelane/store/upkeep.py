@@ -12,7 +12,6 @@ from corelane.errors import WorkerLost
 from corelane.log import PassedOver, get_logger
 from corelane.plugin import installed
 from corelane.settings import Settings
-from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.fleet import FORGET_CORE_MS
 from corelane.store.link.blocking import Link
@@ -60,10 +59,7 @@ class Upkeep:
     def return_lapsed(self) -> int:
         """Return lapsed leases to the lanes; return the number of slices in them."""
         leases = self._link("ZRANGEBYSCORE", keys.LEASES, "-inf", self._link.now_ms(), "LIMIT", 0, LEASES_PER_SWEEP)
-        returned = sum(self._return(lease.decode(), only_lapsed=True) for lease in leases)
-        if returned:
-            reach("keeper.leases_returned", self._settings.armed_faults)
-        return returned
+        return sum(self._return(lease.decode(), only_lapsed=True) for lease in leases)
 
     def return_own(self, core: str, cause: str = "") -> int:
         """Return all leases of a core whose process is known to be gone, for this cause.

@@ -78,6 +78,6 @@ def open_office(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Off
     bench.core("a/0")
     with (
         TestClient(create_app(config), raise_server_exceptions=False) as client,
-        patch("api.audit.log", CapturingLogger()) as acts,
+        patch("api.deps.log", CapturingLogger()) as acts,
     ):
         yield Office(client, bench, secrets, acts)

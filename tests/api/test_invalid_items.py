@@ -21,6 +21,7 @@ from corelane.settings import Settings
 from corelane.store.dispatch import ClaimedSlice, SliceResults
 from corelane.store.feeding import Feeder
 from tests.api.conftest import Service, run_service
+from tests.chaos.processes import armed
 from tests.corelane.store_bench import VERSION
 from tests.plugins.files.batch_bench import BatchBench
 from tests.s3 import S3Server, put
@@ -287,6 +288,7 @@ def test_api_and_keeper_killed_in_between_lose_and_repeat_nothing(service: Servi
 
 def run_armed(service: Service, point: str, code: str, sent: bytes, *arguments: str) -> int:
     """Run a process that kills itself at a point; return how it ended."""
-    armed = service.bench.settings.model_copy(update={"fault_points": (f"{point}:1",)})
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, input=sent, env=armed.environment(), check=False, timeout=120).returncode
+    return subprocess.run(
+        command, input=sent, env=armed(service.bench.settings, point), check=False, timeout=120
+    ).returncode

@@ -44,8 +44,6 @@ class Part:
     log: Path
     clock: Clock
     process: subprocess.Popen[bytes]
-    #: Environment of its next life only: fault points.
-    armed: dict[str, str] = field(default_factory=dict)
     #: How each life ended that nobody had asked to end, as exit statuses.
     unasked: list[int] = field(default_factory=list)
     asked: bool = False
@@ -131,12 +129,11 @@ class ChaosFleet:
         eventually(self.is_whole, seconds, self.last_words)
 
     def strange_ends(self) -> list[str]:
-        """Parts that ended though nobody told them to, and no fault point made them."""
+        """Parts that ended though nobody told them to."""
         found = []
         for part in self.parts.values():
             log = part.log.read_text(errors="replace")
-            allowed = Counter({-signal.SIGKILL: log.count("fault point ")})
-            for status, count in (Counter(part.unasked) - allowed).items():
+            for status, count in Counter(part.unasked).items():
                 found.append(f"{part.name} ended unasked with status {status}, {count} times; {log[-1500:]}")
         return found
 
@@ -165,5 +162,5 @@ class ChaosFleet:
                         part.unasked.append(status)
                 elif time.monotonic() >= due[part.name]:
                     del due[part.name]
-                    armed, part.armed, part.asked = part.armed, {}, False
-                    part.process = launch(part.argv, part.env | armed, part.log)
+                    part.asked = False
+                    part.process = launch(part.argv, part.env, part.log)

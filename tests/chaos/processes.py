@@ -12,6 +12,7 @@ from pathlib import Path
 import redis
 
 from corelane.domain.dispatch import Core
+from corelane.settings import Settings
 from tests.chaos.load import OTHERS
 from tests.chaos.server import Raw, die_with_parent
 
@@ -49,6 +50,11 @@ class Clock:
     def close(self) -> None:
         """Let go of the file."""
         self._shift.close()
+
+
+def armed(settings: Settings, point: str) -> dict[str, str]:
+    """Return the environment of a process that has these settings and kills itself at a point of ``kill_points``."""
+    return settings.environment() | {"PYTHONPATH": environment({})["PYTHONPATH"], "CHAOS_POINTS": f"{point}:1"}
 
 
 def environment(settings: Mapping[str, str]) -> dict[str, str]:

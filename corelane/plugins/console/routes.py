@@ -6,8 +6,7 @@ from typing import Annotated
 import orjson
 from fastapi import APIRouter, Query
 
-from api.audit import audit
-from api.deps import AS_READER, JobFilterDep, ReadCaller, StateDep, SubmitCaller
+from api.deps import AS_READER, JobFilterDep, ReadCaller, StateDep, SubmitCaller, audit
 from api.errors import documented
 from api.middleware.edge import JsonRoute
 from api.request_facts import REQUEST_FACTS

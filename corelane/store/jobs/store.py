@@ -17,7 +17,6 @@ from corelane.domain.jobs import Item
 from corelane.domain.texts import Stored
 from corelane.errors import NotFound
 from corelane.settings import Settings
-from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.item_files import ItemFiles, decode_line
 from corelane.store.jobs.admissions import Admissions, read_accounts
@@ -65,8 +64,6 @@ class JobStore(Admissions):
         """
         record = await self._writer.write(submission, version, slices, promise)
         await self.confirm(submission.id)
-        if self._settings.armed_faults:
-            reach("submit.accepted", self._settings.armed_faults)
         return record
 
     async def get(self, job: str, ahead: int = 0) -> JobRecord | None:

@@ -13,7 +13,6 @@ from corelane.domain.dispatch import Ref, encode_slice
 from corelane.domain.jobs import JobStatus
 from corelane.domain.texts import PREFIX, digest_in, unknown
 from corelane.settings import Settings
-from corelane.settings.faults import reach
 from corelane.store import keys
 from corelane.store.jobs.idempotency import Held, Holder
 from corelane.store.jobs.records import JobRecord, PromiseRecord
@@ -92,9 +91,6 @@ class JobWriter:
             if values:
                 key = pattern % submission.id
                 written += [("HSET", key, *flatten(values)), ("EXPIRE", key, PAYLOAD_TTL_S)]
-        if self._settings.armed_faults:
-            await self._link.many(written)
-            reach("submit.payloads_written", self._settings.armed_faults)
         return (await self._link.many([*written, call("submit", *refs, **arguments)]))[-1]
 
 

@@ -1,8 +1,9 @@
 """Runs first in every process of a chaos fleet: its wall clock can be moved while it runs, and its library changed.
 
 The shift of the clock stands in a file of eight bytes that the fleet writes (CHAOS_CLOCK). Where all parts have one
-environment, as under `corelane serve`, CHAOS_FOLDER has such a file for each part, and perhaps the fault points of its
-next life. CHAOS_LIBRARY names another folder of the Lua library: how the audit is shown a product that is broken.
+environment, as under `corelane serve`, CHAOS_FOLDER has such a file for each part, and perhaps the points of
+its next life (CHAOS_POINTS). CHAOS_LIBRARY names another folder of the Lua library: how the audit is shown a product
+that is broken.
 """
 
 import datetime
@@ -62,7 +63,7 @@ def part_of(command: list[str]) -> str:
 def arm(file: Path) -> None:
     """Take over the fault points that were left for this life, once."""
     try:
-        os.environ["CORELANE_FAULT_POINTS"] = file.read_text()
+        os.environ["CHAOS_POINTS"] = file.read_text()
         file.unlink()
     except FileNotFoundError:
         pass
@@ -79,3 +80,8 @@ if "CHAOS_LIBRARY" in os.environ:
     from corelane.store.link import library
 
     library.FOLDER = Path(os.environ["CHAOS_LIBRARY"])
+
+if "CHAOS_POINTS" in os.environ:
+    import kill_points  # type: ignore[import-not-found]
+
+    kill_points.arm(os.environ["CHAOS_POINTS"])

@@ -21,6 +21,7 @@ from corelane.settings import Settings
 from corelane.store.file_storage import open_storage
 from corelane.store.link.blocking import Link
 from corelane.tasks.results import failed_result
+from tests.chaos.processes import armed
 from tests.corelane.store_bench import answer_all, answered, claimed
 from tests.plugins.files.batch_bench import BatchBench, line
 
@@ -224,8 +225,9 @@ from corelane.domain.jobs import DEFAULT_TASK
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.plugins.files.batches.task import run_batches
 run_batches(Settings(), '', bool)"""
-    env = bench.settings.environment(fault_points=f"{point}:1")
-    killed = subprocess.run([sys.executable, "-c", script], env=env, check=False, stderr=subprocess.PIPE)
+    killed = subprocess.run(
+        [sys.executable, "-c", script], env=armed(bench.settings, point), check=False, stderr=subprocess.PIPE
+    )
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     bench.raw.delete("cl:batcher")
     bench.steps()

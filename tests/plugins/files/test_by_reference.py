@@ -25,6 +25,7 @@ from corelane.store.feeding import Feeder
 from corelane.tasks.question_answering.cli.batch import batch
 from corelane.tasks.registry import TASKS
 from tests.api.conftest import Service, run_service
+from tests.chaos.processes import armed
 from tests.corelane.store_bench import VERSION, answer_all
 from tests.plugins.files.test_references import lines
 from tests.s3 import put
@@ -152,8 +153,8 @@ def test_keeper_killed_while_it_reads_is_followed_by_another(
 def kill_and_go_on(service: Service, s3: str) -> None:
     bench = service.bench
     job = service.http.post("/v1/jobs", json={"input_url": f"{s3}/a", "model": VERSION}).json()["id"]
-    armed = bench.settings.model_copy(update={"fault_points": ("input.part_noted:1",)})
-    killed = subprocess.run([sys.executable, "-c", KEEPER, job], env=armed.environment(), check=False, timeout=120)
+    env = armed(bench.settings, "input.part_noted")
+    killed = subprocess.run([sys.executable, "-c", KEEPER, job], env=env, check=False, timeout=120)
     assert killed.returncode == -signal.SIGKILL
     found = service.http.get(f"/v1/jobs/{job}").json()
     assert (found["status"], found["input"]["state"], 0 < found["input"]["items"] < 3000) == ("queued", "reading", True)

@@ -17,7 +17,6 @@ from corelane.errors import InvalidInput
 from corelane.plugins.files.batches.checking import GoodLine, Sorter, group_head
 from corelane.plugins.files.batches.tools import PLANS, BatchTools
 from corelane.plugins.files.store.batches import BatchRecord, Group
-from corelane.settings.faults import reach
 from corelane.store.file_storage import Writer
 from corelane.store.item_files import encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
@@ -50,7 +49,6 @@ async def read_input(tools: BatchTools, record: BatchRecord) -> dict[str, Any]:
         if (refusal := sorter.refusal) is not None:
             raise InputRefused([BatchError(code=refusal[0], message=refusal[1])])
     await tools.renew_lease()  # a slow storage may take longer to complete the files than the lease lasts
-    reach("batch.planned", tools.settings.armed_faults)
     if sorter.bad == sorter.lines:
         raise InputRefused(sorter.errors, plan_name)
     groups = [group.fields() for group in files.groups]
@@ -114,4 +112,3 @@ async def _submit(tools: BatchTools, record: BatchRecord, place: int, group: Gro
     file = ItemFile(tools.items_name(group.job), group.items, group.tokens)
     submission = Submission(head, record.owner, file=file, id=group.job, request=record.origin, known=known)
     await tools.submitter.submit(submission, admission)
-    reach("batch.submitted", tools.settings.armed_faults)

@@ -18,7 +18,6 @@ from corelane.plugins.files.batches.checking import PlannedLine
 from corelane.plugins.files.batches.tools import BatchTools
 from corelane.plugins.files.store.batches import BatchRecord, NewFile
 from corelane.plugins.files.store.files import file_fields
-from corelane.settings.faults import reach
 from corelane.store.file_storage import Writer
 from corelane.store.jobs.records import JobRecord
 from corelane.tasks.dialects import Told, plain
@@ -49,7 +48,6 @@ async def conclude(tools: BatchTools, record: BatchRecord, to: BatchStatus, erro
         counts = await _write(tools, record, to, output, failures)
         files = [each.close(record, name) for each, name in ((output, "output"), (failures, "errors"))]
         await tools.renew_lease()  # a slow storage may take longer to complete the files than the lease lasts
-        reach("batch.files_written", tools.settings.armed_faults)
         fields: dict[str, Any] = {"counts": counts.model_dump()}
         if (now := await tools.batches.get(record.id)) is not None and now.used is not None:
             fields["usage"] = now.used.encode()

@@ -20,7 +20,6 @@ from corelane.plugins.files.references.urls import format_of, is_packed
 from corelane.plugins.files.settings import FilesFields
 from corelane.plugins.files.store.references import ReadProgress, ReferenceStore
 from corelane.settings import Settings
-from corelane.settings.faults import reach
 from corelane.store.file_storage import Writer
 from corelane.store.item_files import ELSEWHERE, ItemFiles, part_name
 from corelane.store.jobs.records import JobRecord
@@ -190,7 +189,6 @@ class _Parts:
         if self._size >= self._part_bytes:
             self._end_part()
             self._note(self.done)
-            reach("input.part_noted", self._settings.armed_faults)
 
     def pass_over(self, end: int, lines: int) -> None:
         """Count an invalid line without writing it."""

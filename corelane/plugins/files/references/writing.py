@@ -17,7 +17,6 @@ from corelane.plugins.files.references.objects import ReferenceFailed, write_obj
 from corelane.plugins.files.references.urls import is_packed
 from corelane.plugins.files.store.references import ReferenceStore
 from corelane.settings import Settings
-from corelane.settings.faults import reach
 from corelane.store.jobs.records import JobRecord
 
 log = get_logger(__name__)
@@ -65,7 +64,6 @@ class OutputWriter:
         except (ReferenceFailed, OutputFailed, ResultsDropped, SetupError) as error:
             self._note_failure(record, attempt, error)
         else:
-            reach("output.written", self._settings.armed_faults)
             self._store.note_output(job, attempt | {"state": "written", "bytes": size})
             log.info("output_written", job_id=job, url=without_query(record.output_url), bytes=size)
 

@@ -56,7 +56,7 @@ ALLOWED: Mapping[str, str] = {
     "corelane/store/keys.py": "names of keys in Redis",
     "corelane/artifacts/manifest.py": "fields of stored manifests",
     "corelane/artifacts/calibration.py": "the stored form of a calibration",
-    "corelane/plugins/files/__init__.py": "adds corelane contexts",
+    "corelane/plugins/files/__init__.py": "the path of a form of the console",
     "corelane/plugins/files/routes/texts.py": "the routes /v1/contexts",
     "corelane/plugins/files/console/texts.py": "the console's pages of stored contexts",
     "corelane/plugins/files/settings.py": "names of settings",

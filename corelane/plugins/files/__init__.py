@@ -38,12 +38,11 @@ class FilesPlugin(Plugin):
         return FilesFields
 
     def commands(self, cli: "typer.Typer") -> None:
-        """Add the groups of batches, files and stored texts."""
+        """Add the groups of batches and files."""
         from corelane.plugins.files.cli.batches import batches
         from corelane.plugins.files.cli.files import files
-        from corelane.tasks.question_answering.cli.contexts import contexts
 
-        for group in (batches, files, contexts):
+        for group in (batches, files):
             cli.add_typer(group)
 
     def api_parts(self, state: "AppState") -> Iterable[object]:

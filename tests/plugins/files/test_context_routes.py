@@ -183,24 +183,15 @@ def test_batch_dry_run_measures_stored_contexts(service: Service) -> None:
     assert found["errors"][0]["code"] == "unknown_context"
 
 
-def test_commands_and_client_store_name_show_and_delete(service: Service, tmp_path: Path) -> None:
-    def run(*arguments: str) -> str:
-        done = CliRunner(env={"COLUMNS": "200"}).invoke(make_cli(), [*arguments, "--url", service.url])
-        assert done.exit_code == 0, done.output
-        return done.stdout
-
-    (tmp_path / "tower.txt").write_text(TEXT)
-    assert run("contexts", "put", str(tmp_path / "tower.txt"), "--name", "tower", "--quiet").strip() == NAME
-    assert NAME in run("contexts", "list")
-    assert run("contexts", "show", NAME, "--text") == TEXT
-    shown = orjson.loads(run("contexts", "show", NAME, "--json"))
-    assert (shown["name"], shown["chars"]) == ("tower", 53)
-    forecast = run("ask", "Who?", "--context-id", NAME, "--dry-run", "--json")
-    assert orjson.loads(forecast)["items"] == 1
+def test_client_stores_names_shows_and_deletes_what_ask_can_name(service: Service) -> None:
     with Client(service.url) as client:
+        assert client.put_context(TEXT, name="tower").id == NAME
+        assert client.read_context(NAME) == TEXT
+        given = ["ask", "Who?", "--context-id", NAME, "--dry-run", "--json", "--url", service.url]
+        assert orjson.loads(CliRunner().invoke(make_cli(), given).stdout)["items"] == 1
         assert [each.id for each in client.iter_contexts()] == [NAME]
         job = client.submit([{"question": "who", "context_id": client.put_context(TEXT).id}])
-    assert asked(service) == [TEXT]
-    assert job.counts.total == 1
-    assert orjson.loads(run("contexts", "delete", NAME, "--json")) == {"id": NAME, "deleted": True}
+        assert asked(service) == [TEXT]
+        assert job.counts.total == 1
+        client.delete_context(NAME)
     assert service.http.get("/v1/contexts").json()["data"] == []

@@ -46,7 +46,7 @@ def ask(
         str, typer.Option("--context", "-c", help="The passage: a file, the text itself, or - (stdin).")
     ] = "",
     context_id: Annotated[
-        str | None, typer.Option(metavar="CONTEXT", help="In place of it: a stored context (`corelane contexts put`).")
+        str | None, typer.Option(metavar="CONTEXT", help="In place of it: the id of a stored context.")
     ] = None,
     url: UrlOption = None,
     model: ModelOption = "default",

@@ -1,6 +1,5 @@
 """Stored contexts over HTTP: put, posted, listed, read and deleted; and named by jobs of every form."""
 
-from pathlib import Path
 from typing import Any
 
 import orjson

@@ -26,14 +26,13 @@ def job_filter(
     query: Annotated[str | None, typer.Option("--find", help="An id, the beginning of one, or a name.")] = None,
     status: Annotated[list[JobStatus] | None, typer.Option(help="Only these; may be repeated.")] = None,
     model: Annotated[str | None, typer.Option(help="A version, or a model's name.")] = None,
-    label: Annotated[list[str] | None, typer.Option(help="Only jobs with this label; may be repeated.")] = None,
     failed_items: Annotated[bool, typer.Option("--failed-items", help="Only jobs of which items failed.")] = False,
     created_after: Annotated[str | None, typer.Option(help="From this time on, as 2026-11-21T09:00:00Z.")] = None,
     created_before: Annotated[str | None, typer.Option(help="Before this time.")] = None,
     owner: Annotated[str | None, typer.Option(help="Another owner's jobs, or `*` for all (scope admin).")] = None,
 ) -> dict[str, Any]:
     """Return the given filters of jobs."""
-    given = {"q": query, "status": status, "model": model, "label": label, "failed_items": failed_items}
+    given = {"q": query, "status": status, "model": model, "failed_items": failed_items}
     given |= {"created_after": created_after, "created_before": created_before, "owner": owner}
     return {name: value for name, value in given.items() if value}
 
@@ -44,7 +43,7 @@ FilterOptions = Annotated[dict[str, Any], Made(job_filter)]
 def run_bulk(client: "Client", action: BulkAction, filters: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
     """Apply an action to every job that the filters select, and print what was done."""
     if not filters.keys() - {"owner"}:
-        raise InvalidInput("name a JOB, or options that choose jobs, as --label or --status")
+        raise InvalidInput("name a JOB, or options that choose jobs, as --status or --model")
     result = client.bulk(action, dry_run=dry_run, **filters)
     if as_json:
         print_line(result)

@@ -49,12 +49,12 @@ def list_jobs(
     def row(job: Job) -> tuple[str, ...]:
         counts = f"{job.counts.succeeded:,}/{job.counts.total:,}"
         codes = [each.code for each in job.failures or ()]
-        about = " ".join([*codes, job.model, *job.labels, *([f"of {job.owner}"] if job.owner else [])])
+        about = " ".join([*codes, job.model, *([f"of {job.owner}"] if job.owner else [])])
         return job.id, job.status, counts, short_time(job.created_at), about
 
     whole = ("job", "status", "answered", "created")
     found = client.iter_jobs(limit=limit, **filters)
-    print_list(found, (*whole, "errors, model and labels"), row, whole=whole, as_json=as_json, ids=ids)
+    print_list(found, (*whole, "errors and model"), row, whole=whole, as_json=as_json, ids=ids)
 
 
 @jobs.command()
@@ -159,7 +159,6 @@ def describe(job: Job) -> dict[str, str | None]:
         "waits": job.waiting_for,
         "failed with": ", ".join(failures),
         "error": None if job.error is None else job.error.detail,
-        "labels": " ".join(job.labels),
         "retry of": job.retry_of,
         "input": None if job.input is None else describe_reference(job.input),
         "output": None if job.output is None else describe_reference(job.output),

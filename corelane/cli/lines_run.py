@@ -106,7 +106,7 @@ class LinesRun:
                 self._write(client, chain(again, raw_lines), sink, kept, run, meter)
                 sink.flush()
             except (KeyboardInterrupt, CorelaneError, OSError):
-                self.report.say(self._stopped(self._count_written(sink, kept), run.name, state))
+                self.report.say(self._stopped(self._count_written(sink, kept), state))
                 raise
         elapsed_s, answered = time.monotonic() - meter.started, kept.lines - meter.before
         measured = kept, answered, elapsed_s, run, self.task.output
@@ -160,7 +160,7 @@ class LinesRun:
         has_bar = self.report.console.is_terminal and not self.report.quiet
         has_bar = has_bar and not (self.output == STANDARD and sys.stdout.isatty())
         with connect(self.url, self.api_key, patience_s=0) as looker:
-            look = partial(meter.state.look, looker, run.name)
+            look = partial(meter.state.look, looker)
             results = results_of(
                 self.task,
                 map(partial(read_line, self.task, ids=EarlierIds()), raw_lines),
@@ -201,18 +201,16 @@ class LinesRun:
         if not run.is_resumed:
             with connect(self.url, self.api_key, on_wait=WaitNotice(self.report.console, quiet=True)) as hasty:
                 hasty.models()
-        # The run's name, as a label, finds all its jobs, to cancel them for instance.
-        parts: JobParts = {**self.parts, "labels": [*(self.parts["labels"] or ()), run.name]}
         yield from run_all(
             client,
             chain([first], items),
             jobs_in_flight=self.jobs,
             run=None if run.path is None else NamedRun(run.name, run.items, reached),
             state=meter.state,
-            **parts,
+            **self.parts,
         )
 
-    def _stopped(self, lines: int, label: str, state: "BulkState") -> str:
+    def _stopped(self, lines: int, state: "BulkState") -> str:
         """Return what is done, which jobs the service still works on, and how to resume or stop them."""
         resume, go_on, stop = "", "", ""
         where = (f" --url {self.url}" if self.url else "") + (" --api-key …" if self.api_key else "")
@@ -221,7 +219,7 @@ class LinesRun:
         if count := len(state.jobs):
             jobs, are = ("1 job goes", "is") if count == 1 else (f"{count} jobs go", "are")
             go_on = f"\n  {jobs} on at the service and {are} charged: {count_lines(state.open)} not answered yet"
-            stop = f"\n  to stop that:\n    corelane jobs cancel --label {label}{where}"
+            stop = "\n  to stop that:" + "".join(f"\n    corelane jobs cancel {job.id}{where}" for job in state.jobs)
         return f"stopped: {count_lines(lines)} answered{go_on}{resume}{stop}"
 
 

@@ -21,7 +21,6 @@ def choice(values: Sequence[str], description: str) -> Any:
 
 
 PriorityOption = Annotated[Priority, typer.Option(help="Jobs of higher priority are answered first.")]
-LabelOption = Annotated[list[str] | None, typer.Option(help="A word to find its jobs by; may be repeated.")]
 OutputOption = Annotated[
     Path, typer.Option("--output", "-o", help="Where results go; an interrupted run resumes an existing file.")
 ]

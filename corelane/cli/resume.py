@@ -102,9 +102,8 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any], names: Mappin
             return "not given"
         return "given" if value is False else " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
-    called = {"labels": "--label", **names}
     return "; ".join(
-        f"{called.get(name) or '--' + name.replace('_', '-')} was {shown(before.get(name))}, "
+        f"{names.get(name) or '--' + name.replace('_', '-')} was {shown(before.get(name))}, "
         f"now it is {shown(now.get(name))}"
         for name in sorted({*before, *now})
         if before.get(name) != now.get(name)

@@ -17,7 +17,7 @@ from corelane.cli.dry_run import DryRunOption, describe
 from corelane.cli.item_lines import JSON_LINES, LineFormat
 from corelane.cli.lines_run import LinesRun, RunReport
 from corelane.cli.one_item import check, result_for
-from corelane.cli.options import JobsOption, LabelOption, OutputOption, OverwriteOption, PriorityOption, QuietOption
+from corelane.cli.options import JobsOption, OutputOption, OverwriteOption, PriorityOption, QuietOption
 from corelane.cli.output import error_console, plain, print_line, print_one
 from corelane.cli.service import LONG_PATIENCE_S, PATIENCE_S, KeyOption, UrlOption, connect
 from corelane.cli.waiting import WaitNotice
@@ -54,7 +54,6 @@ def run(
     url: UrlOption = None,
     api_key: KeyOption = None,
     priority: PriorityOption = Priority.NORMAL,
-    label: LabelOption = None,
     jobs: JobsOption = 4,
     overwrite: OverwriteOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print results as JSON.")] = False,
@@ -64,7 +63,7 @@ def run(
     """Give one item or lines of items to a model of any task; run it again to resume after an interruption."""
     console = error_console()
     given_options = read_fields(options or (), as_json=True)
-    parts: JobParts = {"model": model, "options": given_options, "priority": priority, "labels": label}
+    parts: JobParts = {"model": model, "options": given_options, "priority": priority}
     given = item or ["-"]
     source = source_of(given)
     if source is None and output != STANDARD:

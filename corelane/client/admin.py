@@ -156,9 +156,9 @@ def failure_counts(filters: JobFilters) -> Call[FailureGroups]:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return a filter's value in the form of the JSON body; one id, status or label is a list of one."""
+    """Return a filter's value in the form of the JSON body; one id or status is a list of one."""
     if isinstance(value, datetime):
         return value.isoformat()
-    if name in ("id", "status", "label"):
+    if name in ("id", "status"):
         return [str(each) for each in ([value] if isinstance(value, str) else value)]
     return value

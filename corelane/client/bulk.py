@@ -52,6 +52,10 @@ class NamedRun:
     reached: Callable[[int], None]
 
 
+#: Most jobs in flight whose progress is followed: as many as one request may name.
+MOST_SEEN = 100
+
+
 @dataclass(slots=True)
 class BulkState:
     """The jobs in flight, for a progress bar in another thread, and for a message after an interruption.
@@ -86,11 +90,12 @@ class BulkState:
         """Number of items in flight that the service has not finished, by its last reports."""
         return sum(job.counts.total - job.counts.done for job in self.jobs)
 
-    def look(self, client: Client, label: str) -> None:
-        """Update the progress of the jobs in flight, by their label; does nothing if the service is unreachable."""
+    def look(self, client: Client) -> None:
+        """Update the progress of the jobs in flight; does nothing if the service is unreachable."""
+        ids = [job.id for job in self.jobs[:MOST_SEEN]]
         # RuntimeError: the client was closed in the meantime, because its command has ended.
         with suppress(CorelaneError, RuntimeError):
-            for job in client.iter_jobs(label=label, limit=max(1, len(self.jobs))):
+            for job in client.iter_jobs(id=ids) if ids else ():
                 self.seen[job.id] = job
 
 

@@ -73,7 +73,6 @@ class JobParts(TypedDict, total=False):
     expires_in_s: float | None
     refuse_if_late: bool
     metadata: Mapping[str, str] | None
-    labels: Sequence[str] | None
     keep_s: int | None
     invalid_items: Literal["refuse", "fail"] | None
     webhook: Webhook | Mapping[str, Any] | None
@@ -87,7 +86,6 @@ class JobFilters(TypedDict, total=False):
     id: Sequence[str] | str
     status: Sequence[JobStatus | str] | JobStatus | str
     model: str
-    label: Sequence[str] | str
     q: str
     name: str
     failed_items: bool

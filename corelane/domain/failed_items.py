@@ -17,7 +17,6 @@ class FailedItem(BaseModel):
     id: str | None = Field(None, description="The caller's own id of the item.")
     error: ItemError | None
     model: str = Field(description="The model version of the job.")
-    labels: list[str] = Field(default_factory=list, description="The labels of the job.")
     owner: str | None = Field(None, description="The owner of the job, if it is another than the caller.")
     created_at: str = Field(description="When the job was created.")
     finished_at: str | None = Field(None, description="When the job became final.")

@@ -1,6 +1,5 @@
 """Job filters: which jobs are listed, or changed by a bulk action. Pure, and the same for all searches."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -30,7 +29,6 @@ class JobFacts:
     name: str | None
     status: str
     version: str
-    labels: Collection[str]
     failed: int
     created_ms: int
 
@@ -47,7 +45,6 @@ class JobFilter(Wire):
     name: str | None = Field(None, min_length=1, max_length=128, description="Your own name of the job.")
     status: Annotated[tuple[JobStatus, ...], Field(max_length=6), at_most(6)] = Field((), description="Any of these.")
     model: str | None = Field(None, max_length=200, description="A model's version, or its name.")
-    label: Annotated[tuple[str, ...], Field(max_length=8), at_most(8)] = Field((), description="All of these.")
     has_failed_items: bool = Field(False, alias="failed_items", description="Only jobs of which items failed.")
     created_after: Time | None = Field(None, description="From this time on; RFC 3339 or seconds since 1970.")
     created_before: Time | None = Field(None, description="Before this time.")
@@ -96,7 +93,6 @@ class JobFilter(Wire):
             and (self.name is None or self.name == job.name)
             and (not self.status or job.status in self.status)
             and (self.model is None or self.model in (job.version, job.version.partition("@")[0]))
-            and all(label in job.labels for label in self.label)
             and (not self.has_failed_items or job.failed > 0)
             and (self.after_ms is None or job.created_ms >= self.after_ms)
             and (self.before_ms is None or job.created_ms < self.before_ms)

@@ -161,9 +161,6 @@ class GivenOptions(Open):
     """The options of a job as it shows them: those of its task."""
 
 
-#: A word that a caller gives jobs, to list them by.
-Label = Annotated[str, Field(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9._:-]+$")]
-
 #: Texts that a caller gives, which are stored.
 Metadata = Annotated[
     dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]], Field(max_length=16), at_most(16)
@@ -209,9 +206,6 @@ class JobHead(Wire):
         False, strict=True, description="Refuse the job if it is not expected to be done within `expires_in_s`."
     )
     metadata: Metadata = Field(default_factory=dict, description="Up to 16 texts kept with the job.")
-    labels: Annotated[list[Label], Field(max_length=8), at_most(8)] = Field(
-        default_factory=list, description="Words that jobs can be listed by."
-    )
     keep_s: int | None = Field(
         None,
         ge=60,
@@ -371,7 +365,6 @@ class Job(BaseModel):
     urls: JobUrls
     options: GivenOptions
     metadata: dict[str, str] = Field(default_factory=dict)
-    labels: list[str] = Field(default_factory=list)
     timing: JobTiming | None = Field(None, description="Where its time went, once it is final.")
     usage: Usage | None = Field(None, description="What it took so far; null before the first results.")
     results: list[SerializeAsAny[Result]] | None = Field(None, description="Inline once final, for small jobs.")

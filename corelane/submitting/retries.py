@@ -79,7 +79,6 @@ def head_of(record: JobRecord, model: str, texts: Mapping[int, str], most_keep_s
         options=record.options,
         priority=record.priority,
         metadata=record.metadata,
-        labels=record.labels,
         keep_s=None if record.keep_s is None else min(record.keep_s, most_keep_s),
         webhook=webhook_of(record),
         invalid_items=record.invalid_items,

@@ -46,7 +46,7 @@ def _form(task: Task, base: type[JobHead]) -> Any:
     fields: dict[str, Any] = {
         "options": (task.options, Field(default_factory=task.options, description="How the items are read."))
     }
-    # A job's `labels` are its own, whatever options are called.
+    # A job's own fields are no options, whatever those are called.
     hints = {name: hint for name, hint in misplaced(task.options).items() if name not in base.model_fields}
     inside: dict[str, Any] = {"hints": MappingProxyType(hints)}
     if issubclass(base, JobRequest):

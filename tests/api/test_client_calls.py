@@ -36,7 +36,6 @@ ARGUMENTS: dict[str, Any] = {
     "filters": {
         "status": ["queued", "running"],
         "model": "m",
-        "label": "l",
         "created_after": datetime(2026, 1, 1, tzinfo=UTC),
         "created_before": "2026-01-01T00:00:00Z",
     },

@@ -102,7 +102,7 @@ def run_all_kinds(bench: BatchBench, api: TestClient) -> None:
     once = [post("/v1/jobs", json=ONE, headers={"Idempotency-Key": "k"})["id"] for _ in range(2)]
     assert once[0] == once[1]
     api.put("/v1/jobs/mine", json=ONE)
-    hooked = [post("/v1/jobs", json=ONE | hook | {"priority": each, "labels": ["x"]}) for each in ("high", "low")]
+    hooked = [post("/v1/jobs", json=ONE | hook | {"priority": each}) for each in ("high", "low")]
     rows = b"\n".join(orjson.dumps(ONE | {"id": f"i{n}"}) for n in range(300))
     sent_as_lines = post("/v1/jobs", content=rows, headers={"Content-Type": "application/x-ndjson"})
     shared = {"items": [{"question": f"q{n}", "context_id": "c"} for n in range(80)], "contexts": {"c": "ada"}}

@@ -217,7 +217,7 @@ def test_job_without_a_valid_item_fails_and_each_item_says_why(
 
 @pytest.mark.parametrize("asked", [None, "refuse"])
 def test_bad_item_refuses_the_job_unless_told_otherwise(service: Service, asked: str | None) -> None:
-    head = {"labels": ["a"]} | ({"invalid_items": asked} if asked else {})
+    head = {"metadata": {"a": "b"}} | ({"invalid_items": asked} if asked else {})
     for value, code, said in WAYS:
         items = [{"question": "Who?", "context": "Ada."}, value]
         body = b"\n".join(map(orjson.dumps, [head, *items]))

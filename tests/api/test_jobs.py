@@ -288,7 +288,7 @@ def test_retry_asks_again_for_what_failed_and_nothing_else(service: Service) -> 
     items = [{"id": f"i{n}", "question": f"q{n}?", "context_id": f"c{n % 3}"} for n in range(80)]
     items[70] = {"question": "own?", "context": "own"}
     contexts = {f"c{n}": f"context {n}" for n in range(3)}
-    body = {"items": items, "contexts": contexts, "options": {"top_k": 3}, "metadata": {"a": "b"}, "labels": ["x"]}
+    body = {"items": items, "contexts": contexts, "options": {"top_k": 3}, "metadata": {"a": "b"}}
     job = service.http.post("/v1/jobs", json=body | {"priority": "low", "keep_s": 600}).json()
     assert code_of(service.http.post(job["urls"]["retry"]), 409) == "not_final"
     fail_some(service, {3, 40, 70})
@@ -296,7 +296,7 @@ def test_retry_asks_again_for_what_failed_and_nothing_else(service: Service) -> 
     assert response.status_code == 202
     retried = response.json()
     assert (retried["retry_of"], retried["counts"]["total"]) == (job["id"], 3)
-    for same in ("model", "options", "metadata", "labels", "priority"):
+    for same in ("model", "options", "metadata", "priority"):
         assert retried[same] == job[same]
     again = service.http.post(job["urls"]["retry"])
     assert (again.json()["id"], again.headers["Idempotent-Replayed"]) == (retried["id"], "true")
@@ -338,7 +338,7 @@ def feed_all(service: Service) -> None:
 
 @pytest.mark.parametrize("dropped", [0, 640])
 def test_retry_of_a_job_of_lines_comes_from_its_file(service: Service, dropped: int) -> None:
-    head = {"contexts": {"c": "shared"}, "labels": ["x"]}
+    head = {"contexts": {"c": "shared"}, "metadata": {"a": "b"}}
     body = lines(998, head) + b"\n" + orjson.dumps({"id": "s", "question": "s?", "context_id": "c"}) + b"\n"
     job = service.http.post("/v1/jobs", content=body, headers=LINES).json()
     feed_all(service)
@@ -348,7 +348,7 @@ def test_retry_of_a_job_of_lines_comes_from_its_file(service: Service, dropped: 
     if dropped:
         assert service.http.delete(f"{job['urls']['results']}?before={dropped}").json()["results_from"] > 0
     retried = service.http.post(job["urls"]["retry"]).json()
-    assert (retried["counts"]["total"], retried["labels"]) == (3, ["x"])
+    assert (retried["counts"]["total"], retried["metadata"]) == (3, {"a": "b"})
     assert len(list(service.bench.settings.files_root.glob("job_*"))) == 2
     feed_all(service)
     assert questions_of(service) == [

@@ -36,7 +36,12 @@ SENTENCES: dict[str, tuple[str, Any, str, str]] = {
     "no context": ("answers", {"question": "Who?"}, "body", "give a `context`, or the `context_id` of a stored one"),
     "empty text": ("answers", {**OK, "question": ""}, "question", "at least 1 character is wanted"),
     "no items": ("jobs", {"items": []}, "items", "it has 0 entries, and at least 1 entry must be there"),
-    "too many": ("jobs", {**OK, "labels": ["l"] * 9}, "labels", "it has 9 entries, at most 8 entries may be there"),
+    "too many": (
+        "jobs/bulk",
+        {"action": "retry", "filter": {"id": ["j"] * 101}},
+        "filter.id",
+        "it has 101 entries, at most 100 entries may be there",
+    ),
     "not a list": ("jobs", {"items": 3}, "items", "a list is wanted"),
     "not a list, of a bulk action": (
         "jobs/bulk",

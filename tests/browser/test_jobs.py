@@ -81,16 +81,16 @@ def test_list_shows_how_a_running_job_goes_on(page: Page, service: Service) -> N
     expect(page.locator("table.jobs tbody tr")).to_have_count(2)
 
 
-def test_one_job_among_many_is_found_by_its_label(page: Page, service: Service) -> None:
-    for label in ("needle", *["hay"] * 30):
-        submit(service, 1, labels=[label])
+def test_one_job_among_many_is_found_by_its_name(page: Page, service: Service) -> None:
+    for name in ("needle", *(f"hay-{n}" for n in range(30))):
+        service.http.put(f"/v1/jobs/{name}", json={"question": "Who?", "context": "Ada."}).raise_for_status()
     page.goto(f"{service.url}/console/jobs")
     expect(page.get_by_role("link", name="All 31")).to_be_visible()
     page.keyboard.press("/")
-    page.get_by_label("Label").fill("needle")
+    page.keyboard.type("needle")
     page.keyboard.press("Enter")
     expect(page.locator("table.jobs tbody tr")).to_have_count(1)
-    assert page.url.endswith("/console/jobs?label=needle")
+    assert page.url.endswith("/console/jobs?q=needle")
     expect(page.locator("table.jobs")).to_contain_text("needle")
 
 
@@ -126,7 +126,6 @@ def test_nothing_that_was_sent_is_markup(page: Page, service: Service, watched: 
     body = {
         "items": [{"id": MARKUP[:256], "question": MARKUP, "context": f"before {MARKUP} after"}],
         "metadata": {MARKUP[:64]: MARKUP},
-        "labels": ["plain"],
         "webhook": {"url": "http://127.0.0.1:9/?<b>bold</b>"},
     }
     job = service.http.put("/v1/jobs/odd-one", json=body).json()["id"]
@@ -153,8 +152,8 @@ def test_nothing_that_was_sent_is_markup(page: Page, service: Service, watched: 
     stays_text(f"webhooks/{delivery['id']}", "127.0.0.1:9/?<b>")
     stays_text(f"files/{file['id']}", "<img src=x")
     stays_text("files", "<img src=x")
-    page.goto(f"{service.url}/console/jobs?label=%3Cb%3Ebold%3C/b%3E&q={MARKUP.split('>')[0]}")
-    expect(page.get_by_label("Label")).to_have_value("<b>bold</b>")
+    page.goto(f"{service.url}/console/jobs?model=%3Cb%3Ebold%3C/b%3E&q={MARKUP.split('>')[0]}")
+    expect(page.locator("[name=model]")).to_have_value("<b>bold</b>")
     assert page.locator("main img, main b").count() == 0
 
 
@@ -163,13 +162,13 @@ def test_reader_sees_no_buttons(page: Page, locked: Service, make_key: Callable,
     _, secret = make_key("read", owner="team")
     _, writer = make_key("submit", "read", owner="team")
     locked.http.headers["Authorization"] = f"Bearer {writer}"
-    job = submit(locked, 2, labels=["mine"])
+    job = submit(locked, 2)
     sign_in(page, locked, secret)
     page.goto(f"{locked.url}/console/jobs/{job}")
     expect(page.locator("#job-head .badge").first).to_have_text("queued")
     for name in ("Cancel", "Delete", re.compile("Retry")):
         expect(page.get_by_role("button", name=name)).to_have_count(0)
-    page.goto(f"{locked.url}/console/jobs?label=mine")
+    page.goto(f"{locked.url}/console/jobs?status=queued")
     expect(page.get_by_role("button", name=re.compile("what is open|what was not"))).to_have_count(0)
     status = page.evaluate("async (job) => (await fetch(`jobs/${job}/cancel`, {method: 'POST'})).status", job)
     assert status == 403
@@ -178,19 +177,18 @@ def test_reader_sees_no_buttons(page: Page, locked: Service, make_key: Callable,
 
 def test_everything_that_matches_is_retried_once_that_is_confirmed(page: Page, service: Service) -> None:
     core = service.bench.core("a/0")
-    failed = [submit(service, 2, labels=["nightly"]) for _ in range(5)]
-    submit(service, 1, labels=["other"])
+    failed = [submit(service, 2) for _ in range(5)]
     while service.bench.waiting():
         claim = claimed(core)
         core.commit(claim.lease, some_fail(claim, lambda n: n == 1))
     for job in failed[:2]:
         service.bench.raw.delete(keys.payloads(job))
-    page.goto(f"{service.url}/console/jobs?label=nightly")
+    page.goto(f"{service.url}/console/jobs?model=tiny")
     page.get_by_role("button", name="Retry what was not answered").click()
     told = page.locator("#bulk")
     expect(told).to_contain_text("3 of 5 jobs can be retried")
     expect(told).to_contain_text("2 left as they are: they lack their items")
-    assert service.bench.raw.zcard(keys.owner_jobs("public")) == 6
+    assert service.bench.raw.zcard(keys.owner_jobs("public")) == 5
     page.get_by_role("button", name="Retry 3 jobs").click()
     expect(told.get_by_role("status")).to_contain_text("3 of 5 jobs were retried")
     page.get_by_role("link", name="Show the list").click()

@@ -242,12 +242,10 @@ def test_questions_are_answered_in_order_and_bad_lines_fail_in_place(
 
 def test_every_call_of_a_batch_carries_its_key_and_every_job_its_priority(service: StandIn, tmp_path: Path) -> None:
     questions, output = write_questions(tmp_path / "q.jsonl", 1200), tmp_path / "a.jsonl"
-    given = ["--url", service.url, "--api-key", "key-1", "--priority", "low", "--label", "nightly", "--label", "b"]
+    given = ["--url", service.url, "--api-key", "key-1", "--priority", "low"]
     assert run(questions, "-o", output, *given)[0] == 0
     assert set(service.keys) == {"Bearer key-1"}
     assert [body["priority"] for body in service.bodies] == ["low", "low"]
-    [labels] = {tuple(body["labels"]) for body in service.bodies}
-    assert (labels[:2], labels[2].startswith("batch-")) == (("nightly", "b"), True)
     assert run(questions, "-o", output, "--url", service.url, "--priority", "soon")[0] == 2
 
 
@@ -336,12 +334,11 @@ def test_an_interrupted_run_goes_on_and_nothing_is_asked_twice(
     assert b"Traceback" not in said
     if end == signal.SIGINT:
         assert process.returncode == 130
-        *_, first, open_jobs, to_resume, _, to_stop = said.decode().splitlines()
+        *_, first, open_jobs, to_resume, _, _, _, to_stop = said.decode().splitlines()
         assert first == f"stopped: {len(read(output))} lines answered"
         assert open_jobs == "  3 jobs go on at the service and are charged: 1,500 lines not answered yet"
         assert to_resume == "  to resume: run the same command again, without --overwrite"
-        stop = f"corelane jobs cancel --label {service.bodies[0]['labels'][0]} --url {service.url}"
-        assert to_stop.strip() == stop
+        assert to_stop.strip() == f"corelane jobs cancel {[*service.jobs][-1]} --url {service.url}"
         assert output.read_bytes().endswith(b"}\n")
     assert not service.canceled
     for job in service.jobs.values():
@@ -374,7 +371,6 @@ def test_jobs_that_were_canceled_meanwhile_are_asked_again(
         (["--model", "other"], "--model was default, now it is other"),
         (["--always-answer"], "--always-answer was not given, now it is given"),
         (["--threshold", "0.5", "--priority", "low"], "was not given, now it is 0.5; --priority was normal, now it is"),
-        (["--label", "a", "--label", "b"], "--label was not given, now it is a b"),
     ],
 )
 def test_a_resume_that_would_ask_otherwise_is_refused(

@@ -218,12 +218,12 @@ def test_jobs_are_listed_page_after_page(client: Client, service: StandIn) -> No
 
 
 def test_a_job_with_a_name_is_put_there(client: Client, service: StandIn) -> None:
-    job = service.describe(client.submit([ITEM], labels=["a"]).id)
+    job = service.describe(client.submit([ITEM], metadata={"run": "7"}).id)
     service.refusals.append(problem(503, "overloaded", "later", retry_after="0"))
     service.refusals.append(Response(dump_body(job)))
     client.submit([ITEM], name="my run/7")
     assert service.requests[-2:] == ["PUT /v1/jobs/my run/7"] * 2
-    assert service.bodies[0]["labels"] == ["a"]
+    assert service.bodies[0]["metadata"] == {"run": "7"}
 
 
 def test_events_come_once_and_in_order_however_often_the_stream_breaks(client: Client, service: StandIn) -> None:

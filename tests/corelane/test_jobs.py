@@ -42,7 +42,7 @@ def test_ids_are_never_repeated() -> None:
         {"question": "q", "context": "c", "webhook": {"url": "ftp://x.org/"}},
         {"question": "q", "context": "c", "metadata": {"k": "v" * 513}},
         {"question": "\ud800", "context": "c"},
-        *({"question": "q", "context": "c", "labels": each} for each in (["a b"], [""], ["x" * 65], ["l"] * 9, "red")),
+        {"question": "q", "context": "c", "labels": ["red"]},
         {"items": "all of them"},
     ],
 )

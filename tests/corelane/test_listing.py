@@ -30,9 +30,11 @@ def with_store(bench: Bench, action: Callable[[JobStore, AsyncLink], Awaitable[N
     bench.with_link(lambda link: action(JobStore(link, bench.settings, bench.bell), link))
 
 
-async def submit(store: JobStore, owner: str, now_ms: int | None = None, labels: tuple[str, ...] = ()) -> str:
+async def submit(store: JobStore, owner: str, now_ms: int | None = None, *, is_canceled: bool = False) -> str:
     job = new_job_id(now_ms)
-    await keep(store, Submission(QuestionHead(labels=list(labels)), owner, [ITEM], id=job))
+    await keep(store, Submission(QuestionHead(), owner, [ITEM], id=job))
+    if is_canceled:
+        await store.cancel(job)
     return job
 
 
@@ -57,7 +59,7 @@ steps = st.lists(
 @given(
     before=st.lists(st.tuples(st.integers(0, 300), st.booleans()), min_size=4, max_size=20),
     steps=steps,
-    by_label=st.booleans(),
+    by_status=st.booleans(),
     limit=st.integers(1, 4),
 )
 @settings(
@@ -67,31 +69,31 @@ def test_walk_lists_once_what_is_there_from_its_begin_to_its_end(
     bench: Bench,
     before: list[tuple[int, bool]],
     steps: list[tuple[str, int, bool]],
-    by_label: bool,
+    by_status: bool,
     limit: int,
 ) -> None:
-    owner, filters = f"o{next(OWNERS)}", JobFilter(label=("x",) if by_label else ())
+    owner, filters = f"o{next(OWNERS)}", JobFilter(status=(JobStatus.CANCELED,) if by_status else ())
     trip_jobs, search.TRIP_JOBS = search.TRIP_JOBS, 3
     most, search.MAX_JOBS = search.MAX_JOBS, 6
 
     async def interleave(store: JobStore, link: AsyncLink) -> None:
         ids: dict[str, bool] = {}
-        for ms, label in before:
-            ids[await submit(store, owner, ms, ("x",) if label else ())] = label
-        stays, seen = {job for job, label in ids.items() if label or not by_label}, list[str]()
+        for ms, is_canceled in before:
+            ids[await submit(store, owner, ms, is_canceled=is_canceled)] = is_canceled
+        stays, seen = {job for job, is_canceled in ids.items() if is_canceled or not by_status}, list[str]()
         cursor, at_end = None, False
 
         async def turn(limit: int) -> None:
             nonlocal cursor, at_end
             page = await store.page(owner, filters, cursor, limit)
             assert len(page.records) <= limit
-            assert all(ids[record.id] or not by_label for record in page.records)
+            assert all(ids[record.id] or not by_status for record in page.records)
             seen.extend(record.id for record in page.records)
             cursor, at_end = page.next, page.next is None
 
-        for kind, number, label in steps:
+        for kind, number, is_canceled in steps:
             if kind == "submit":
-                ids[await submit(store, owner, number, ("x",) if label else ())] = label
+                ids[await submit(store, owner, number, is_canceled=is_canceled)] = is_canceled
             elif kind == "page" and not at_end:
                 await turn(number)
             elif kind in ("delete", "expire") and ids:

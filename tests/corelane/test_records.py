@@ -30,7 +30,6 @@ FINAL = JobRecord(
     promise=PromiseRecord(1, 20, 300, 200, 500),
     dropped=1,
     error={"code": "input_failed", "detail": "it broke"},
-    labels=["a", "b"],
     name="mine",
     retry_of="job_a",
     kept_until_ms=1_700_086_400_000,

@@ -16,20 +16,16 @@ from corelane.store.jobs.search import JobPage
 from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import AsyncLink
 from corelane.tasks.question_answering.wire import Question
-from tests.corelane.store_bench import Bench, answer_all, answered, claimed, keep
+from tests.corelane.store_bench import VERSION, Bench, answer_all, answered, claimed, keep
 from tests.keys_for_tests import add_keys
 from tests.question_jobs import QuestionHead
 
 ITEM = Question(question="who", context="ada")
 
 
-def submit(bench: Bench, *labels: str, owner: str = "o", name: str | None = None, now_ms: int | None = None) -> str:
+def submit(bench: Bench, *, owner: str = "o", name: str | None = None, now_ms: int | None = None) -> str:
     job, once = new_job_id(now_ms), (name and by_name(owner, name, "")) or None
-    bench.with_store(
-        lambda store: keep(
-            store, Submission(QuestionHead(labels=list(labels)), owner, [ITEM], id=job, name=name, once=once)
-        )
-    )
+    bench.with_store(lambda store: keep(store, Submission(QuestionHead(), owner, [ITEM], id=job, name=name, once=once)))
     return job
 
 
@@ -58,17 +54,14 @@ def entries(raw: Any) -> list[str]:
     return terms + [job for key in raw.scan_iter("cl:termed:*") for job in raw.hkeys(key)]
 
 
-def test_jobs_are_found_by_label_state_and_failed_items(bench: Bench) -> None:
+def test_jobs_are_found_by_state_and_failed_items(bench: Bench) -> None:
     core = bench.core("a/0")
-    failed = submit(bench, "x")
+    failed = submit(bench)
     fail(bench, core)
-    ok = submit(bench, "x", "y")
+    ok = submit(bench)
     answer_all(core)
-    canceled, queued = submit(bench, "x.y"), submit(bench, "x")
+    canceled, queued = submit(bench), submit(bench)
     bench.cancel(canceled)
-    assert found(bench, JobFilter(label=("x",))) == [queued, ok, failed]
-    assert found(bench, JobFilter(label=("x", "y"))) == [ok]
-    assert found(bench, JobFilter(label=("x.",))) == []
     assert found(bench, JobFilter(status=(JobStatus.FAILED, JobStatus.CANCELED))) == [canceled, failed]
     assert found(bench, JobFilter(status=(JobStatus.QUEUED,))) == [queued]
     assert found(bench, JobFilter(status=(JobStatus.SUCCEEDED,))) == [ok]
@@ -95,7 +88,7 @@ def test_a_job_is_found_by_its_id_the_beginning_of_it_and_its_name(bench: Bench)
     assert found(bench, JobFilter(q="job_0")) == [late, early]
     assert found(bench, JobFilter(q="report-2026")) == found(bench, JobFilter(name="report-2026")) == [late]
     assert found(bench, JobFilter(q="0001")) == [early]
-    assert found(bench, JobFilter(q="report-2026", label=("x",))) == []
+    assert found(bench, JobFilter(q="report-2026", model="other")) == []
     assert found(bench, JobFilter(name="report-2026"), owner="p") == []
     for odd in ("job_", "job", "'; --", "\x00", "é" * 128, "cl:name:o:report-2026", "%s", "*", "\n", "[", "("):
         found(bench, JobFilter(q=odd))
@@ -105,23 +98,23 @@ def test_a_job_is_found_by_its_id_the_beginning_of_it_and_its_name(bench: Bench)
 def test_jobs_of_every_owner_are_merged_by_time(bench: Bench) -> None:
     owners = [f"o{n}" for n in range(40)]
     add_keys(bench.settings, *owners)
-    some = [submit(bench, "x", owner=random.choice(owners)) for _ in range(90)]
+    some = [submit(bench, owner=random.choice(owners)) for _ in range(90)]
     # Of one owner there are more than are read of each at a time.
-    jobs = sorted(some + [submit(bench, "x", owner=owners[0]) for _ in range(30)], reverse=True)
+    jobs = sorted(some + [submit(bench, owner=owners[0]) for _ in range(30)], reverse=True)
     assert found(bench, EVERY_JOB, owner=ALL_OWNERS, limit=7) == jobs
-    assert found(bench, JobFilter(label=("x",)), owner=ALL_OWNERS, limit=50) == jobs
+    assert found(bench, JobFilter(model=VERSION), owner=ALL_OWNERS, limit=50) == jobs
     assert found(bench, EVERY_JOB, owner=ALL_OWNERS, limit=100) == jobs
-    assert found(bench, JobFilter(label=("x",), status=(JobStatus.QUEUED,)), owner=ALL_OWNERS, limit=9) == jobs
+    assert found(bench, JobFilter(status=(JobStatus.QUEUED,)), owner=ALL_OWNERS, limit=9) == jobs
 
 
 @pytest.mark.parametrize("end", ["delete", "forget"])
 def test_nothing_of_a_job_is_left_in_the_index(bench: Bench, end: str) -> None:
     core, raw = bench.core("a/0"), bench.raw
-    jobs = [submit(bench, "x", "y")]
+    jobs = [submit(bench)]
     fail(bench, core)
-    jobs += [submit(bench, "z"), submit(bench)]
+    jobs += [submit(bench), submit(bench)]
     answer_all(core)
-    jobs += [submit(bench, "x"), submit(bench, "x")]
+    jobs += [submit(bench), submit(bench)]
     bench.cancel(jobs[-1])
     assert entries(raw)
     if end == "delete":
@@ -142,13 +135,14 @@ def test_a_page_looks_at_few_jobs_and_walks_the_fewest_that_may_match(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(search, "MAX_JOBS", 10)
-    rare = submit(bench, "common", "rare")
+    rare = submit(bench)
+    bench.cancel(rare)
     for _ in range(30):
-        submit(bench, "common")
+        submit(bench)
     looked = count_looks(monkeypatch)
-    page = bench.with_store(lambda store: store.page("o", JobFilter(label=("common", "rare")), None, 5))
+    page = bench.with_store(lambda store: store.page("o", JobFilter(status=(JobStatus.CANCELED,)), None, 5))
     assert ([record.id for record in page.records], page.next, looked()) == ([rare], None, 1)
-    page = bench.with_store(lambda store: store.page("o", JobFilter(label=("common",), model="none"), None, 5))
+    page = bench.with_store(lambda store: store.page("o", JobFilter(status=(JobStatus.QUEUED,), model="none"), None, 5))
     assert (page.records, looked()) == ([], 11)
     assert page.next is not None
 
@@ -167,8 +161,8 @@ def count_looks(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 
 
 def test_filter_names_what_was_given_as_it_is_written_on_the_wire() -> None:
-    wanted = JobFilter(label=("x",), status=(JobStatus.FAILED,), has_failed_items=True, owner="*")
-    assert wanted.given() == {"label": ["x"], "status": ["failed"], "failed_items": True, "owner": "*"}
+    wanted = JobFilter(status=(JobStatus.FAILED,), has_failed_items=True, owner="*")
+    assert wanted.given() == {"status": ["failed"], "failed_items": True, "owner": "*"}
     assert JobFilter.model_validate(wanted.given()) == wanted
     assert JobFilter(owner="*").is_empty
     assert not wanted.is_empty

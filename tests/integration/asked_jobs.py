@@ -40,12 +40,12 @@ class Asker:
         self.job("a job with a shared passage", {"items": shared, "contexts": {"c": "There are 3."}})
         self.webhook("a job with a webhook", "job.running", "job.completed")
         self.job("a job with an idempotency key", items(3), key=f"{self.label}-json")
-        self.job("a job with a name and labels", items(3), name=f"{self.label}-name")
+        self.job("a job with a name", items(3), name=f"{self.label}-name")
         self.lines("a job of lines with an idempotency key", 40, key=f"{self.label}-lines")
 
     def job(self, kind: str, body: dict[str, Any], *, key: str = "", name: str | None = None) -> AskedJob:
         """Hand in a job whose items are in its body."""
-        content = orjson.dumps(body | {"labels": [self.label], "metadata": {"kind": kind}})
+        content = orjson.dumps(body | {"metadata": {"kind": kind}})
         method, path = ("PUT", f"/v1/jobs/{name}") if name else ("POST", "/v1/jobs")
         return self._add(kind, method, path, content, "application/json", key, len(body.get("items", [body])))
 
@@ -55,7 +55,7 @@ class Asker:
 
     def lines(self, kind: str, total: int, *, key: str = "") -> AskedJob:
         """Hand in a job of lines."""
-        head = {"labels": [self.label], "metadata": {"kind": kind}}
+        head = {"metadata": {"kind": kind}}
         content = b"".join(orjson.dumps(each) + b"\n" for each in [head, *items(total)["items"]])
         return self._add(kind, "POST", "/v1/jobs", content, NDJSON, key, total)
 

@@ -73,7 +73,7 @@ class Bulk:
         Raise InvalidInput for a filter that selects every job; Overloaded or Unavailable if nothing could be done now.
         """
         if asked.filter.is_empty:
-            raise InvalidInput("this filter takes every job: name a label, a status, a time or another field of it")
+            raise InvalidInput("this filter takes every job: name a status, a time or another field of it")
         page = await self._store.page(owner, asked.filter, asked.after, STEP_JOBS)
         tally, cursor = _Tally(), page.next
         if asked.action is BulkAction.CANCEL:

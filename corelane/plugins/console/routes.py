@@ -76,7 +76,6 @@ async def list_failed_items(
             id=result.get("id"),
             error=None if (error := result.get("error")) is None else ItemError.model_validate(error),
             model=record.version,
-            labels=record.labels,
             owner=None if record.owner == caller.owner else record.owner,
             created_at=iso_time(record.created_ms),
             finished_at=None if record.finished_ms is None else iso_time(record.finished_ms),

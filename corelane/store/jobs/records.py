@@ -125,7 +125,6 @@ class JobRecord:
     #: Number of failed items by error code. Empty for jobs of releases that did not count them.
     failures: dict[str, int] = field(default_factory=dict)
     error: dict[str, str] | None = None
-    labels: list[str] = field(default_factory=list)
     name: str | None = None
     retry_of: str | None = None
     #: The model that was asked for; ``version`` is the version that serves it.
@@ -182,7 +181,6 @@ class JobRecord:
             priority=PRIORITIES[int(values["priority"])],
             promise=PromiseRecord.decode(values["promise"]) if "promise" in values else None,
             error=orjson.loads(values["error"]) if "error" in values else None,
-            labels=orjson.loads(values["labels"]) if "labels" in values else [],
             times=read_times(values["times"].decode(), deliver_ms) if "times" in values else None,
             stored_usage=values["usage"].decode() if "usage" in values else None,
             failures=_failures(values) if values["failed"] != b"0" else {},
@@ -262,7 +260,6 @@ class JobRecord:
             },
             "options": self.options.by_name(),
             "metadata": self.metadata,
-            "labels": self.labels,
             "timing": None if self.times is None else self.times.shown(),
             "usage": self._usage() if usage else None,
             "results": None,

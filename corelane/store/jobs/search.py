@@ -8,8 +8,6 @@ bounded number for each page. So a page may be short although more follows.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-import orjson
-
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.ids import CELL, id_time
 from corelane.domain.job_filter import ALL_OWNERS, JobFacts, JobFilter
@@ -58,7 +56,7 @@ COUNTED = {
     "with_failed_items": FAILED_TERM,
 }
 
-FIELDS = ("name", "status", "version", "labels", "failed", "created_ms")
+FIELDS = ("name", "status", "version", "failed", "created_ms")
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +208,7 @@ async def _sources(link: CommonLink, owners: Sequence[str], wanted: JobFilter, l
 
 def _terms(wanted: JobFilter) -> list[list[str]]:
     """Return sets of terms: a job that matches has at least one term of each set."""
-    sets = [[f"l:{label}"] for label in wanted.label]
-    if wanted.has_failed_items:
-        sets.append([FAILED_TERM])
+    sets = [[FAILED_TERM]] if wanted.has_failed_items else []
     if wanted.status and JobStatus.SUCCEEDED not in wanted.status:
         sets.append(sorted({STATUS_TERMS[status] for status in wanted.status}))
     return sets
@@ -243,7 +239,7 @@ async def _choose(link: CommonLink, jobs: Sequence[str], wanted: JobFilter) -> l
 
 def _facts(job: str, values: Iterable[bytes | None]) -> JobFacts | None:
     """Read the facts that a filter looks at; return None if the job is gone."""
-    name, status, version, labels, failed, created_ms = values
+    name, status, version, failed, created_ms = values
     if status is None or version is None or created_ms is None:
         return None
     return JobFacts(
@@ -251,7 +247,6 @@ def _facts(job: str, values: Iterable[bytes | None]) -> JobFacts | None:
         None if name is None else name.decode(),
         status.decode(),
         version.decode(),
-        orjson.loads(labels or b"[]"),
         int(failed or 0),
         int(created_ms),
     )

@@ -1,6 +1,6 @@
--- The index: terms by which an owner's jobs are found. `l:LABEL` for each label; `s:open` until the job is final, then
--- `s:failed`, `s:canceled` or `s:expired`; `f` from the first item that failed. Jobs without a label whose items all
--- succeeded have no terms. A label has no space, so `TERM JOB` sorts by term and then by time.
+-- The index: terms by which an owner's jobs are found. `s:open` until the job is final, then `s:failed`, `s:canceled` or
+-- `s:expired`; `f` from the first item that failed. Jobs whose items all succeeded have no terms. `TERM JOB` sorts by
+-- term and then by time.
 local OPEN, ITEMS_FAILED = 's:open', 'f'
 local ENDS_OF_NOTE = { failed = 's:failed', canceled = 's:canceled', expired = 's:expired' }
 
@@ -16,18 +16,7 @@ local function add_terms(owner, job, terms)
   call('HSET', keys.job_terms(owner), job, table.concat(added, ' '))
 end
 
--- The terms of a job's labels; `labels` is JSON or nil.
-local function label_terms(labels)
-  local terms = {}
-  for i, label in ipairs(labels and cjson.decode(labels) or {}) do terms[i] = 'l:' .. label end
-  return terms
-end
-
-on('submit', function(job)
-  local owner, labels = job.fields.owner, job.fields.labels
-  call('ZADD', keys.terms(owner), 0, OPEN .. ' ' .. job.id)
-  if labels then add_terms(owner, job.id, label_terms(labels)) end
-end)
+on('submit', function(job) call('ZADD', keys.terms(job.fields.owner), 0, OPEN .. ' ' .. job.id) end)
 
 local function close(owner, job, status, failed)
   call('ZREM', keys.terms(owner), OPEN .. ' ' .. job)

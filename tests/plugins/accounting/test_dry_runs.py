@@ -47,7 +47,7 @@ def teach(service: Service, *costs: tuple[str, list[int]]) -> None:
 
 def test_nothing_of_a_dry_run_is_kept(service: Service) -> None:
     before = kept(service)
-    found = forecast(service, labels=["a"])
+    found = forecast(service, metadata={"a": "b"})
     assert (found["object"], found["model"], found["items"], found["windows"]) == ("job.forecast", VERSION, 1, 1)
     assert found["tokens"] == 64
     assert (found["core_s"], found["refusal"], found["late"]) == (None, None, False)

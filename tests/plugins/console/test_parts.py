@@ -185,10 +185,10 @@ def test_job_and_list_can_be_read_as_python() -> None:
     service = Service("http://h", True)
     for task in TASKS.values():
         ast.parse(job_snippets(service, "job_0", task).python)
-    snippets = jobs_snippets(service, {"label": ["a", "b"], "status": ["failed"], "limit": 20})
+    snippets = jobs_snippets(service, {"status": ["failed", "expired"], "limit": 20})
     ast.parse(snippets.python)
-    assert 'label=["a", "b"]' in snippets.python
-    assert "label=a&label=b" in snippets.curl
+    assert 'status=["failed", "expired"]' in snippets.python
+    assert "status=failed&status=expired" in snippets.curl
 
 
 VENDOR = FILES / "vendor"

@@ -29,61 +29,59 @@ def reasons(result: Any) -> dict[str, int]:
 
 
 def test_bulk_retry_says_in_a_dry_run_what_it_then_does_once(office: Office) -> None:
-    failed = [office.submit(ANN, labels=["night"]) for _ in range(5)]
+    failed = [office.submit(ANN) for _ in range(5)]
     office.fail_all()
-    succeeded = office.submit(ANN, labels=["night"])
+    succeeded = office.submit(ANN)
     answer_all(office.bench.core("a/0"))
-    queued = office.submit(ANN, labels=["night"])
-    others = office.submit(ANN)
+    queued = office.submit(ANN)
     office.bench.raw.delete(f"cl:in:{{{failed[0]}}}")
     before = sorted(office.bench.raw.scan_iter("cl:job:*"))
-    dry = act(office, ANN, "retry", dry=True, label=["night"])
+    dry = act(office, ANN, "retry", dry=True, model="tiny")
     assert (dry["matched"], dry["done"], dry["has_more"], dry["next"]) == (7, 4, False, None)
     assert reasons(dry) == {"items_lost": 1, "nothing_to_retry": 1, "not_final": 1}
     assert dry["skipped"][0]["detail"]
     assert [job["id"] for job in dry["jobs"]] == failed[:0:-1]
     assert sorted(office.bench.raw.scan_iter("cl:job:*")) == before
     assert office.audited() == []
-    done = act(office, ANN, "retry", label=["night"])
+    done = act(office, ANN, "retry", model="tiny")
     assert (done["matched"], done["done"], reasons(done)) == (7, 4, reasons(dry))
     assert [job["id"] for job in done["jobs"]] == failed[:0:-1]
     retries = [job["retry"] for job in done["jobs"]]
-    assert sorted(office.found(ANN, status="queued")) == sorted([*retries, queued, others])
-    again = act(office, ANN, "retry", label=["night"], status=["failed"])
+    assert sorted(office.found(ANN, status="queued")) == sorted([*retries, queued])
+    again = act(office, ANN, "retry", model="tiny", status=["failed"])
     assert (again["done"], reasons(again)) == (0, {"already_retried": 4, "items_lost": 1})
-    assert sorted(office.found(ANN, status="queued")) == sorted([*retries, queued, others])
+    assert sorted(office.found(ANN, status="queued")) == sorted([*retries, queued])
     assert succeeded not in retries
     assert office.audited() == [
-        (ANN, "jobs.retry", '{"label":["night"]}', "4 of 7 jobs; 1 not_final, 1 nothing_to_retry, 1 items_lost")
+        (ANN, "jobs.retry", '{"model":"tiny"}', "4 of 7 jobs; 1 not_final, 1 nothing_to_retry, 1 items_lost")
     ]
 
 
 def test_bulk_cancel_goes_through_all_in_steps(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "STEP_JOBS", 3)
-    jobs = [office.submit(ANN, labels=["x"]) for _ in range(7)]
+    jobs = [office.submit(ANN) for _ in range(7)]
     office.call(ANN, "POST", f"/v1/jobs/{jobs[3]}/cancel")
-    kept = office.submit(ANN)
     dry, after = 0, None
     while True:
-        step = act(office, ANN, "cancel", dry=True, after=after, label=["x"])
+        step = act(office, ANN, "cancel", dry=True, after=after, model="tiny")
         dry, after = dry + step["done"], step["next"]
         if not step["has_more"]:
             break
-    steps = [act(office, ANN, "cancel", label=["x"])]
+    steps = [act(office, ANN, "cancel", model="tiny")]
     while steps[-1]["has_more"]:
-        steps.append(act(office, ANN, "cancel", after=steps[-1]["next"], label=["x"]))
+        steps.append(act(office, ANN, "cancel", after=steps[-1]["next"], model="tiny"))
     assert dry == sum(step["done"] for step in steps) == 6
     assert [step["matched"] for step in steps] == [3, 3, 1]
     assert reasons(steps[1]) == {"already_final": 1}
     assert office.found(ANN, status="canceled") == jobs[::-1]
-    assert office.found(ANN, status="queued") == [kept]
-    assert act(office, ANN, "cancel", label=["x"])["done"] == 0
+    assert office.found(ANN, status="queued") == []
+    assert act(office, ANN, "cancel", model="tiny")["done"] == 0
 
 
 def test_a_busy_service_ends_a_step_early_and_refuses_one_that_could_do_nothing(
     office: Office, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs = [office.submit(ANN, labels=["x"]) for _ in range(3)]
+    jobs = [office.submit(ANN) for _ in range(3)]
     office.fail_all()
     made: list[str] = []
 
@@ -94,32 +92,32 @@ def test_a_busy_service_ends_a_step_early_and_refuses_one_that_could_do_nothing(
         return await retries.retry(*given)
 
     monkeypatch.setattr(bulk, "retry", one_then_busy)
-    step = act(office, ANN, "retry", label=["x"])
+    step = act(office, ANN, "retry", model="tiny")
     assert (step["done"], step["matched"], step["next"]) == (1, 1, jobs[2])
-    sent = {"action": "retry", "filter": {"label": ["x"]}, "after": step["next"]}
+    sent = {"action": "retry", "filter": {"model": "tiny"}, "after": step["next"]}
     refused = office.call(ANN, "POST", "/v1/jobs/bulk", json=sent)
     assert (refused.status_code, refused.headers["Retry-After"]) == (429, "7")
     monkeypatch.setattr(bulk, "retry", retries.retry)
-    assert [job["id"] for job in act(office, ANN, "retry", label=["x"], after=step["next"])["jobs"]] == jobs[1::-1]
+    assert [job["id"] for job in act(office, ANN, "retry", model="tiny", after=step["next"])["jobs"]] == jobs[1::-1]
 
 
 def test_bulk_is_for_keys_that_may_submit_and_for_others_jobs_of_admins(office: Office) -> None:
-    job = office.submit(BOB, labels=["x"])
+    job = office.submit(BOB)
 
     def code(who: str, **wanted: Any) -> tuple[int, str]:
         sent = {"action": "cancel", "filter": wanted, "dry_run": False}
         response = office.call(who, "POST", "/v1/jobs/bulk", json=sent)
         return response.status_code, response.json().get("code", "")
 
-    assert code(READER, label=["x"]) == code(ONLY_ADMIN, label=["x"]) == (403, "forbidden")
-    assert code(ANN, label=["x"], owner=BOB) == code(ANN, label=["x"], owner="*") == (403, "forbidden")
+    assert code(READER, model="tiny") == code(ONLY_ADMIN, model="tiny") == (403, "forbidden")
+    assert code(ANN, model="tiny", owner=BOB) == code(ANN, model="tiny", owner="*") == (403, "forbidden")
     assert code(ANN) == code(OPS, owner="*") == (422, "invalid_input")
     for odd in ({"labels": ["x"]}, {"status": ["odd"]}, {"created_after": "soon"}, {"failed_items": 3}):
         assert code(ANN, **odd)[0] == 422
-    assert act(office, ANN, "cancel", label=["x"])["matched"] == 0
-    assert act(office, OPS, "cancel", label=["x"])["matched"] == 0
-    assert [each["id"] for each in act(office, OPS, "cancel", label=["x"], owner="*")["jobs"]] == [job]
-    assert office.audited() == [(OPS, "jobs.cancel", '{"label":["x"],"owner":"*"}', "1 of 1 jobs")]
+    assert act(office, ANN, "cancel", model="tiny")["matched"] == 0
+    assert act(office, OPS, "cancel", model="tiny")["matched"] == 0
+    assert [each["id"] for each in act(office, OPS, "cancel", model="tiny", owner="*")["jobs"]] == [job]
+    assert office.audited() == [(OPS, "jobs.cancel", '{"model":"tiny","owner":"*"}', "1 of 1 jobs")]
 
 
 def fail_some(office: Office, codes: dict[int, str]) -> None:
@@ -165,7 +163,7 @@ def test_failed_items_are_a_list_of_their_own(
 ) -> None:
     monkeypatch.setattr(failed_items, "TRIP_SLICES", 1)
     rows = [{"id": f"i{n}"} | ONE for n in range(200)]
-    first = office.call(ANN, "POST", "/v1/jobs", json={"items": rows, "labels": ["x"]}).json()["id"]
+    first = office.call(ANN, "POST", "/v1/jobs", json={"items": rows}).json()["id"]
     fail_some(office, {3: "too_long", 90: "worker_lost", 150: "worker_lost"})
     second = office.call(ANN, "PUT", "/v1/jobs/mine", json={"items": rows[:4]}).json()["id"]
     fail_some(office, {3: "too_long"})
@@ -182,7 +180,7 @@ def test_failed_items_are_a_list_of_their_own(
     ]
     assert failed_of(office, ANN, limit) == expected
     assert failed_of(office, ANN, limit, code="worker_lost") == expected[2:]
-    assert failed_of(office, ANN, limit, label="x") == expected[1:]
+    assert failed_of(office, ANN, limit, id=first) == expected[1:]
     assert failed_of(office, ANN, limit, q="mine") == expected[:1]
     assert failed_of(office, ANN, limit, code="none") == failed_of(office, BOB, limit) == []
     assert failed_of(office, OPS, limit, owner="*", status="succeeded") == expected

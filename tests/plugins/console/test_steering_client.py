@@ -34,35 +34,35 @@ def fail_all(service: Service) -> None:
 def test_client_and_commands_retry_and_cancel_many_jobs(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bulk, "STEP_JOBS", 2)
     with Client(service.url) as client:
-        jobs = [client.submit([ITEM], labels=["x"]).id for _ in range(5)]
+        jobs = [client.submit([ITEM]).id for _ in range(5)]
         fail_all(service)
-        code, printed = run(service, "jobs", "retry", "--label", "x", "--status", "failed", "--dry-run")
+        code, printed = run(service, "jobs", "retry", "--status", "failed", "--dry-run")
         assert (code, printed) == (0, "5 of 5 jobs would be retried.\n")
-        done = client.bulk("retry", label="x", status=JobStatus.FAILED)
+        done = client.bulk("retry", status=JobStatus.FAILED)
         assert (done.matched, done.done, [job.id for job in done.jobs]) == (5, 5, jobs[::-1])
-        code, printed = run(service, "jobs", "retry", "--label", "x")
+        code, printed = run(service, "jobs", "retry", "--model", "tiny")
         assert (code, printed.splitlines()[0]) == (0, "0 of 10 jobs were retried.")
         assert "5 not (already_retried): they were retried before." in printed
-        code, printed = run(service, "jobs", "cancel", "--label", "x", "--status", "queued", "--json")
+        code, printed = run(service, "jobs", "cancel", "--status", "queued", "--json")
         assert (code, orjson.loads(printed)["done"]) == (0, 5)
-        assert {job.status for job in client.iter_jobs(label="x")} == {JobStatus.FAILED, JobStatus.CANCELED}
+        assert {job.status for job in client.iter_jobs()} == {JobStatus.FAILED, JobStatus.CANCELED}
 
 
 def test_commands_refuse_to_guess_which_jobs_are_meant(service: Service) -> None:
     assert run(service, "jobs", "cancel")[0] != 0
     assert run(service, "jobs", "retry", "--owner", "public")[0] != 0
-    assert run(service, "jobs", "retry", "job_0", "--label", "x")[0] != 0
+    assert run(service, "jobs", "retry", "job_0", "--status", "failed")[0] != 0
 
 
 def test_client_and_command_list_failed_items(service: Service) -> None:
     with Client(service.url) as client:
-        jobs = [client.submit([ITEM, ITEM | {"id": "second"}], labels=[label]).id for label in "xy"]
+        jobs = [client.submit([ITEM, ITEM | {"id": "second"}], name=name).id for name in "xy"]
         fail_all(service)
         items = list(client.iter_failed_items(limit=3))
         assert [(item.job, item.index) for item in items] == [(jobs[1], 0), (jobs[1], 1), (jobs[0], 0)]
-        assert [item.job for item in client.iter_failed_items(label="x")] == [jobs[0]] * 2
+        assert [item.job for item in client.iter_failed_items(name="x")] == [jobs[0]] * 2
         assert list(client.iter_failed_items(code="none")) == []
-    code, printed = run(service, "jobs", "failed-items", "--label", "y", "--json")
+    code, printed = run(service, "jobs", "failed-items", "--find", "y", "--json")
     assert (code, [orjson.loads(line)["job"] for line in printed.splitlines()]) == (0, [jobs[1]] * 2)
     assert jobs[1] in run(service, "jobs", "failed-items")[1]
 

@@ -50,7 +50,7 @@ def test_filter_that_makes_no_sense_is_told_in_words(console: TestClient) -> Non
 def test_address_of_a_list_keeps_only_what_was_asked(console: TestClient, bench: Bench) -> None:
     for _ in range(30):
         bench.submit(1)
-    found = console.get("/console/jobs?q=&label=&status=queued&model=tiny")
+    found = console.get("/console/jobs?q=&name=&status=queued&model=tiny")
     [older] = re.findall(r'rel="next" href="([^"]*)"', found.text)
     assert re.fullmatch(r"jobs\?status=queued&amp;model=tiny&amp;after=job_\w+", older)
     assert console.get(f"/console/{unescape(older)}").text.count('class="badge is-queued"') == 5

@@ -1,6 +1,5 @@
 """The filters of lists, in the form of addresses and HTML forms. Pure."""
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -8,12 +7,9 @@ from urllib.parse import parse_qs, urlencode
 
 from corelane.domain.job_filter import JobFilter
 
-#: What separates several labels in one field.
-SEPARATORS = re.compile(r"[\s,]+")
-
 #: Fields that hold several values, and fields that hold one.
 MANY, ONE = (
-    ("id", "status", "label"),
+    ("id", "status"),
     ("q", "name", "model", "failed_items", "created_after", "created_before", "owner"),
 )
 
@@ -21,8 +17,7 @@ MANY, ONE = (
 def read_filter(given: Mapping[str, Sequence[str]]) -> JobFilter:
     """Return the filter of an address or a form; empty fields are ignored. Raise ValidationError."""
     raw: dict[str, Any] = {name: text for name in ONE if (text := _first(given, name))}
-    raw |= {name: tuple(text for text in given.get(name, ()) if text) for name in ("id", "status")}
-    raw["label"] = tuple(word for text in given.get("label", ()) for word in SEPARATORS.split(text) if word)
+    raw |= {name: tuple(text for text in given.get(name, ()) if text) for name in MANY}
     return JobFilter.model_validate(raw)
 
 
@@ -48,10 +43,7 @@ def fill_form(given: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     form: dict[str, Any] = {name: _first(given, name) for name in ONE}
     for name in ("created_after", "created_before"):
         form[name] = as_local(form[name])
-    return form | {
-        "status": list(given.get("status", ())),
-        "label": " ".join(text for text in given.get("label", ()) if text),
-    }
+    return form | {"status": list(given.get("status", ()))}
 
 
 def as_local(text: str) -> str:

@@ -52,7 +52,7 @@ PERIODS = (("Last hour", timedelta(hours=1)), ("Last day", timedelta(days=1)), (
 #: Columns of an export.
 COLUMNS = (
     *("id", "name", "status", "model", "priority", "total", "succeeded", "failed", "canceled", "expired"),
-    *("created_at", "started_at", "finished_at", "labels", "metadata", "retry_of"),
+    *("created_at", "started_at", "finished_at", "metadata", "retry_of"),
 )
 
 
@@ -193,7 +193,6 @@ async def export_rows(state: AppState, owner: str, wanted: JobFilter, form: str)
 def columns_of(job: Job) -> list[str]:
     """Return a job as a row of an export."""
     plain = job.model_dump(mode="json") | job.counts.model_dump()
-    plain["labels"] = " ".join(job.labels)
     plain["metadata"] = "; ".join(f"{name}={value}" for name, value in job.metadata.items())
     return [inert("" if plain[name] is None else str(plain[name])) for name in COLUMNS]
 

@@ -105,8 +105,7 @@ async def _submit(tools: BatchTools, record: BatchRecord, place: int, group: Gro
         return
     left_s = max(0.001, (record.expires_ms - now_ms) / 1000)
     head = await group_head(tools.submitter, group.model, group.options, left_s)
-    marks = {"metadata": {"batch_id": record.id, "batch_group": str(place)}, "labels": [f"batch:{record.id}"]}
-    head = head.model_copy(update=marks)
+    head = head.model_copy(update={"metadata": {"batch_id": record.id, "batch_group": str(place)}})
     known = await tools.submitter.texts.find(record.owner, group.stored) if group.stored else {}
     admission = await tools.submitter.admit(head, record.owner, group.job)
     file = ItemFile(tools.items_name(group.job), group.items, group.tokens)

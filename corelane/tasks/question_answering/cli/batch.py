@@ -12,7 +12,7 @@ from corelane.cli.by_reference import STANDARD, as_url
 from corelane.cli.dry_run import DryRunOption
 from corelane.cli.item_lines import JSON_LINES, LineFormat
 from corelane.cli.lines_run import LinesRun, RunReport
-from corelane.cli.options import JobsOption, LabelOption, OutputOption, OverwriteOption, PriorityOption, QuietOption
+from corelane.cli.options import JobsOption, OutputOption, OverwriteOption, PriorityOption, QuietOption
 from corelane.cli.output import error_console
 from corelane.cli.service import KeyOption, ModelOption, UrlOption
 from corelane.domain.jobs import DEFAULT_TASK, Priority
@@ -40,7 +40,6 @@ def batch(
     model: ModelOption = "default",
     api_key: KeyOption = None,
     priority: PriorityOption = Priority.NORMAL,
-    label: LabelOption = None,
     jobs: JobsOption = 4,
     overwrite: OverwriteOption = False,
     as_csv: Annotated[
@@ -53,7 +52,7 @@ def batch(
     """Answer a file of questions; run it again to resume after an interruption."""
     if as_url(questions) is not None and as_csv:
         raise InvalidInput("questions at a URL are read by the service: leave out --csv")
-    parts: JobParts = {"model": model, "options": options, "priority": priority, "labels": label}
+    parts: JobParts = {"model": model, "options": options, "priority": priority}
     lines = LinesRun(
         task=TASKS[DEFAULT_TASK],
         parts=parts,

@@ -46,7 +46,7 @@ LISTEN_AFTER_S = 0.05
 AGAIN_S = 30.0
 
 #: What equal requests have in common: the owner, the path with the model in its query, and the body.
-Asked = tuple[str, str, bytes]
+Asked = tuple[str, bytes]
 
 
 class CallerWait:
@@ -310,12 +310,6 @@ def headers_of(submitted: Submitted, wait: CallerWait) -> dict[str, str]:
     return headers
 
 
-def name_of(asked: Asked) -> str:
-    """Return a short name of a request."""
-    owner, at, sent = asked
-    return fingerprint(f"{owner} {at}", sent)
-
-
 class LateJobs:
     """Jobs that took longer than the callers of a dialect wait, who were told to send their request again.
 
@@ -329,7 +323,7 @@ class LateJobs:
 
     async def keep(self, asked: Asked, job: str) -> None:
         """Keep a late job for the next equal request; cancel it if that of an equal request is kept already."""
-        if (name := name_of(asked)) in self._jobs:
+        if (name := fingerprint(*asked)) in self._jobs:
             await self._store.cancel(job)
         else:
             self._jobs[name] = job, asyncio.create_task(self._cancel_later(name, job), name="late-job")
@@ -337,7 +331,7 @@ class LateJobs:
     async def find(self, asked: Asked) -> JobRecord | None:
         """Return the late job of an equal request, once; None if there is none."""
         # No name is made while no job is late: it takes 1 ms for 2 MB.
-        if not self._jobs or (name := name_of(asked)) not in self._jobs:
+        if not self._jobs or (name := fingerprint(*asked)) not in self._jobs:
             return None
         job, canceling = self._jobs.pop(name)
         canceling.cancel()

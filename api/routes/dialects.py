@@ -107,7 +107,7 @@ async def respond(
         tell=state.jobs.completions.listener,
         request=REQUEST_FACTS.get(),
     )
-    asked_again = None if dialect.is_own else (owner, f"{dialect.path} {named}", sent)
+    asked_again = None if dialect.is_own else (f"{owner} {dialect.path} {named}", sent)
     submitted = await ask(state, job, wait, asked_again)
     record, headers = submitted.record, headers_of(submitted, wait)
     if not record.status.is_final:

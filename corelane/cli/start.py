@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 
 from corelane import __version__
-from corelane.cli.errors import exit_on_error
 from corelane.cli.output import error_console
 from corelane.settings import names_were_checked, read_settings, unknown_names
 from corelane.settings.names import UnknownName
@@ -34,13 +33,10 @@ def begin(
         bool, typer.Option("--version", is_eager=True, callback=say_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
-    """Warn of mistyped settings before the command runs; end it for a setting that was removed."""
+    """Warn of mistyped settings before the command runs."""
     del version  # handled by its callback
     # The doctor lists them among its checks.
     unknown = [] if names_were_checked() or invoked.invoked_subcommand == "doctor" else unknown_names()
-    if removed := [each.sentence for each in unknown if each.is_removed]:
-        with exit_on_error():
-            raise SettingsError(removed)
     if unknown:
         warn(unknown, as_log=_logs_json(invoked.invoked_subcommand))
 

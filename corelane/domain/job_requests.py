@@ -18,11 +18,10 @@ def is_in_place(body: Any) -> bool:
 
 def require_own_ids(items: Sequence[Item]) -> None:
     """Raise ValueError for two items with the same id."""
-    ids = [item.id for item in items]
-    if len(set(ids) - {None}) + ids.count(None) == len(ids):
-        return
-    index, item_id = next((index, each) for index, each in enumerate(ids) if each is not None and each in ids[:index])
-    raise ValueError(f"item {index} {same_id(str(item_id), f'item {ids.index(item_id)}')}")
+    seen: dict[str | int, int] = {}
+    for index, item in enumerate(items):
+        if item.id is not None and (first := seen.setdefault(item.id, index)) != index:
+            raise ValueError(f"item {index} {same_id(str(item.id), f'item {first}')}")
 
 
 def count_rows(items: Sequence[Any], rows_by: str, shared: int = 1) -> int:

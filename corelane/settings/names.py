@@ -1,4 +1,4 @@
-"""Names that look like settings but are not: mistyped variables, and settings that were removed. Pure."""
+"""Names that look like settings but are not: mistyped variables. Pure."""
 
 import re
 from collections.abc import Collection, Iterable
@@ -22,12 +22,6 @@ GUARDS = frozenset(
     }
 )
 
-#: Removed settings, and what to do instead. A service with one of them does not start, as it might use another Redis.
-REMOVED = {
-    "CORELANE_CELLS": "run a service for each Redis, behind a gateway as in docs/22-redis.md#several-services",
-    "CORELANE_DRAINING_CELLS": "a gateway sends callers to their service, as in docs/22-redis.md#several-services",
-}
-
 #: How similar a mistyped prefix must be to the right one, from 0 to 1.
 PREFIX_LIKENESS = 0.8
 
@@ -40,20 +34,13 @@ class UnknownName:
     nearest: str | None = None
 
     @property
-    def is_removed(self) -> bool:
-        """Return whether an earlier release had this setting, so that a service must not ignore it."""
-        return self.name in REMOVED
-
-    @property
     def guards(self) -> bool:
         """Return whether the setting that was probably meant protects the service."""
-        return self.is_removed or (self.nearest is not None and self.nearest.removeprefix(PREFIX).lower() in GUARDS)
+        return self.nearest is not None and self.nearest.removeprefix(PREFIX).lower() in GUARDS
 
     @property
     def sentence(self) -> str:
         """Return a warning for the operator."""
-        if self.is_removed:
-            return f"{self.name} is no longer a setting: {REMOVED[self.name]}; then unset it"
         said = f"{self.name} is not a setting of Corelane and does nothing"
         if self.nearest is None:
             return f"{said}; docs/02-operations.md lists the settings"
@@ -67,9 +54,7 @@ def find_unknown(present: Iterable[str], fields: Collection[str]) -> list[Unknow
     known = {f"{PREFIX}{field.upper()}" for field in fields}
     names, found = {name.upper() for name in present}, []
     for name in sorted(names - known - OTHERS):
-        if name in REMOVED:
-            found.append(UnknownName(name))
-        elif name.startswith(PREFIX):
+        if name.startswith(PREFIX):
             if not _is_service_link(name, names):
                 close = get_close_matches(name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known], 1)
                 found.append(UnknownName(name, f"{PREFIX}{close[0]}" if close else None))

@@ -112,11 +112,5 @@ def test_a_mistyped_setting_is_told_of_by_every_command_and_role_but_by_the_chil
     assert run("api", "--help", env=child).stderr == ""
 
 
-def test_a_setting_that_was_removed_ends_every_role() -> None:
-    done = run("api", env={"CORELANE_CELLS": "0=redis://a:6379/0"})
-    assert done.returncode == 1
-    assert done.stderr.startswith("CORELANE_CELLS is no longer a setting: run a service for each Redis")
-
-
 def test_the_version_is_told() -> None:
     assert run("--version").stdout == f"corelane {__version__}\n"

@@ -121,14 +121,6 @@ def test_mistyped_names_are_found_with_the_nearest_right_one(tmp_path: Path, mon
     }
 
 
-def test_a_setting_that_was_removed_is_found_unless_it_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CORELANE_DRAINING_CELLS", "")
-    monkeypatch.setenv("CORELANE_CELLS", "0=redis://a:6379/0")
-    [found] = unknown_names()
-    assert (found.name, found.is_removed, found.guards) == ("CORELANE_CELLS", True, True)
-    assert "docs/22-redis.md#several-services" in found.sentence
-
-
 def test_a_mistyped_prefix_is_found_and_what_kubernetes_sets_is_left_alone() -> None:
     links = ["CORELANE_SERVICE_HOST", "CORELANE_PORT_8000_TCP_ADDR", "CORELANE_API_SERVICE_HOST", "CORELANE_API_PORT"]
     names = [*links, "CORLANE_AUTH", "CHORELANE_HOSTS", "CORE_HOST", "OTHER_PORT", "CORELANE_FLOWR_PORT"]

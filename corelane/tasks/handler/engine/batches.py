@@ -101,7 +101,8 @@ class HandlerModel:
         form, made = self.handler.Output, output
         try:
             made = output if isinstance(output, form) else form.model_validate(output)
-            found = self._dump(made)
+            found: dict[str, Any] = made.model_dump(mode="python" if self._has_bytes else "json")
+            found = to_jsonable_python(found, bytes_mode="base64") if self._has_bytes else found
             size = len(raw := orjson.dumps(found))
             # A null may have been a number that JSON has no word for.
             fault = fault_in(made.model_dump()) if b"null" in raw or is_deep(raw) else None
@@ -119,11 +120,6 @@ class HandlerModel:
                 "handler return less, or the operator raise CORELANE_MAX_OUTPUT_BYTES"
             )
         return found
-
-    def _dump(self, made: BaseModel) -> dict[str, Any]:
-        if self._has_bytes:
-            return cast(dict[str, Any], to_jsonable_python(made.model_dump(), bytes_mode="base64"))
-        return made.model_dump(mode="json")
 
     def raised(self, call: str, error: BaseException, verb: str = "raised", *, is_alone: bool = True) -> RunFailed:
         """Log an error of the handler's code; return what callers see of it: its type and place, but not its text.

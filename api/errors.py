@@ -154,8 +154,9 @@ def in_words_of_others(path: str, status: int, code: str, detail: str, param: st
         return {}
     if dialect is not None and dialect.errors_of != "openai":
         return {"error" if dialect.errors_of == "hugging face" else "message": detail}
+    code = code if dialect is not None and dialect.is_own else OPENAI_CODES.get(code, code)
     kind = OPENAI_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
-    told = OpenAIError(message=detail, type=kind, code=OPENAI_CODES.get(code, code), param=param)
+    told = OpenAIError(message=detail, type=kind, code=code, param=param)
     return {"error": told.model_dump()}
 
 

@@ -22,7 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.errors import refuse
 from api.middleware.hosts import PREFIX, forwarded, is_allowed, is_private
 from api.middleware.json_bodies import JsonRequest, enter
-from api.middleware.packed_bodies import as_unpacked, is_packed, unpacked
+from api.middleware.packed_bodies import unpack
 from api.middleware.rate_limit import Kind, RateStanding, address_of
 from api.middleware.sections import Section, own_cookies
 from api.middleware.unread_body import RequestBody, send_while_unread
@@ -201,13 +201,7 @@ class InnerLayer:
         if error is None and declared.isdigit() and (len(declared) > MOST_DIGITS or int(declared) > most[0]):
             error = too_large(*most)
         elif error is None and "content-encoding" in headers:
-            try:
-                if is_packed(headers):
-                    source = unpacked(source, too_large(*most), most[0])
-                    as_unpacked(scope)
-                    read_headers(scope)
-            except CorelaneError as refusal:
-                error = refusal
+            source, error = unpack(scope, headers, source, too_large(*most), most[0])
         if error is not None:
             await (section.refuse if section else refuse)(scope, source, send, error)
             return

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from starlette.types import Message, Receive, Scope
 
-from corelane.errors import InvalidInput, NotJson, TooLarge
+from corelane.errors import CorelaneError, InvalidInput, NotJson, TooLarge
 
 #: Most bytes of one piece.
 PIECE_BYTES = 64 * 1024
@@ -15,21 +15,24 @@ PIECE_BYTES = 64 * 1024
 GZIP = 16 + zlib.MAX_WBITS
 
 
-def is_packed(headers: Mapping[str, str]) -> bool:
-    """Return whether a request's body is packed by gzip; raise NotJson for another coding."""
-    coding = headers.get("content-encoding", "").strip().lower()
-    if coding not in ("", "identity", "gzip", "x-gzip"):
-        raise NotJson(
+def unpack(
+    scope: Scope, headers: Mapping[str, str], source: Receive, too_large: TooLarge, most_bytes: int
+) -> tuple[Receive, CorelaneError | None]:
+    """Return the source of a request's body as it was before it was packed, and the error for an unknown coding.
+
+    The headers become those of a body of unknown length.
+    """
+    coding = headers["content-encoding"].strip().lower()
+    if coding in ("", "identity"):
+        return source, None
+    if coding not in ("gzip", "x-gzip"):
+        return source, NotJson(
             f"the body is packed as `{coding[:100]}`: send it as it is, or packed by gzip with the header "
             "`Content-Encoding: gzip`"
         )
-    return coding.endswith("gzip")
-
-
-def as_unpacked(scope: Scope) -> None:
-    """Change a request's headers to those of its unpacked body, whose length nobody knows yet."""
     others = [pair for pair in scope["headers"] if pair[0] not in (b"content-encoding", b"content-length")]
     scope["headers"] = [*others, (b"transfer-encoding", b"chunked")]
+    return unpacked(source, too_large, most_bytes), None
 
 
 def unpacked(source: Receive, too_large: TooLarge, most_bytes: int) -> Receive:

@@ -27,10 +27,8 @@ def require_own_ids(items: Sequence[Item]) -> None:
 def count_rows(items: Sequence[Any], rows_by: str, shared: int = 1) -> int:
     """Count the rows of items, as they came or validated, up to the first item beyond the bound.
 
-    ``rows_by`` is the field with a row for each entry; an item without it has ``shared`` rows. Empty if no field has.
+    ``rows_by`` is the field with a row for each entry; an item without it has ``shared`` rows.
     """
-    if not rows_by:
-        return len(items)
     rows = 0
     for item in items:
         own = item.get(rows_by) if isinstance(item, dict) else getattr(item, rows_by, None)
@@ -42,7 +40,7 @@ def count_rows(items: Sequence[Any], rows_by: str, shared: int = 1) -> int:
 
 def require_few_rows(items: Sequence[Any], rows_by: str, shared: int = 1) -> None:
     """Raise TooLarge for items of too many rows; see ``count_rows``."""
-    if rows_by and count_rows(items, rows_by, shared) > MOST_ROWS:
+    if count_rows(items, rows_by, shared) > MOST_ROWS:
         raise TooLarge(
             f"the items of the job have more than {MOST_ROWS:,} `{rows_by}` together: send several jobs, or send it "
             "as lines (application/x-ndjson)"
@@ -88,7 +86,7 @@ class JobRequest(JobHead):
 
         Rows are counted before anything else is looked at.
         """
-        if isinstance(value, list):
+        if cls.rows_by and isinstance(value, list):
             require_few_rows(value, cls.rows_by)
         fails_alone = info.data.get("invalid_items") == "fail" and isinstance(value, list) and value
         return value if fails_alone else validate(value)

@@ -82,14 +82,16 @@ class SliceResults:
         try:
             return orjson.dumps(self.results)
         except TypeError:
-            for place, result in enumerate(self.results):
-                try:
-                    orjson.dumps(result)
-                except TypeError as error:
-                    detail = f"the result cannot be stored as JSON: {error}"
-                    named = result["index"], result["id"], RunFailed.code
-                    self.results[place] = failed_result(self.task, *named, detail)
+            self._fail_unwritable()
             return orjson.dumps(self.results)
+
+    def _fail_unwritable(self) -> None:
+        for place, result in enumerate(self.results):
+            try:
+                orjson.dumps(result)
+            except TypeError as error:
+                detail = f"the result cannot be stored as JSON: {error}"
+                self.results[place] = failed_result(self.task, result["index"], result["id"], RunFailed.code, detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +216,7 @@ class Dispatch:
     def _steps(self, request: ExchangeRequest) -> Iterator[TripStep]:
         """Yield the commands of a trip, in the order in which Redis runs them."""
         parts, lost = request.parts, countable(request.lost)
-        spent: dict[str, Sequence[int]] = {
-            job: sums for job, given in request.spent.items() if (sums := countable(given))
-        }
+        spent = {job: sums for job, given in request.spent.items() if (sums := countable(given))}
         sent_us = next(iter(countable([request.sent_us], MOST_US)), None)
         if request.wait:
             yield TripStep(("wait", ""), ("BLPOP", keys.wake(self._core), POP_S), bool)
@@ -309,7 +309,7 @@ class Dispatch:
         self,
         lease: str,
         outcomes: Sequence[SliceResults],
-        spent: dict[str, Sequence[int]],
+        spent: dict[str, list[int]],
         sent_us: int | None,
         lost: Sequence[int],
     ) -> Command:

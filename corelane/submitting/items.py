@@ -174,7 +174,8 @@ class TolerantJobs:
     async def check(self, head: JobHead, owner: str, values: Sequence[Any]) -> tuple[ItemChecker, list[Item | BadItem]]:
         """Return the items of a job, with the errors of bad ones; raise TooLarge if there are too many."""
         require_few_items(self._settings, len(values))
-        require_few_rows(values, *rows_of(head.options))
+        if (rows := rows_of(head.options))[0]:
+            require_few_rows(values, *rows)
         wanted = {name for value in values if (name := stored_in(value)) and name not in head.shared_texts}
         known = await self._stored.find_some(owner, wanted) if wanted else {}
         checker = ItemChecker(self._settings, head.shared_texts, head.options, known.get, refuses=False)

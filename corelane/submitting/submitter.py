@@ -256,16 +256,17 @@ class Submitter:
     @staticmethod
     async def beside_others(submission: Submission, work: Callable[[Submission], Made]) -> Made:
         """Do work on all items of a job; in a thread if they are many, so that other requests go on meanwhile."""
-        rows = count_rows(submission.items, *rows_of(submission.head.options))
+        rows_by, shared = rows_of(submission.head.options)
+        rows = count_rows(submission.items, rows_by, shared) if rows_by else len(submission.items)
         is_long = rows + len(submission.head.shared_texts) > MANY_ROWS
         return await asyncio.to_thread(work, submission) if is_long else work(submission)
 
     def check_sizes(self, submission: Submission) -> None:
         """Refuse a job over the limits; raise TooLarge naming the setting."""
-        items = submission.items
+        items, options = submission.items, submission.head.options
         require_few_items(self._settings, len(items))
-        options = submission.head.options
-        require_few_rows(items, *rows_of(options))
+        if (rows := rows_of(options))[0]:
+            require_few_rows(items, *rows)
         task = task_named(options.task)
         for index, item in enumerate(items):
             place = f"item {index}: " if len(items) > 1 else ""
@@ -315,7 +316,7 @@ def require_few_items(settings: Settings, items: int) -> None:
 
 
 def rows_of(options: TaskOptions) -> tuple[str, int]:
-    """Return the field of an item by which it has several rows, and how many it has without that field."""
+    """Return the field by which an item has several rows, empty if none, and how many it has without that field."""
     rows_by = task_named(options.task).rows_by
     return rows_by, len(getattr(options, rows_by, None) or "1")
 

@@ -146,7 +146,7 @@ def test_what_is_published_at_the_end_of_a_job_is_what_a_later_request_reads(ser
     job = answered.json()
     assert (answered.status_code, job["status"], job["metadata"]) == (200, "succeeded", {"ä": "\u2028"})
     assert service.http.get(job["urls"]["self"]).json() == job
-    assert service.bench.raw.hget(f"cl:job:{{{job['id']}}}", "tell") == "1"
+    assert service.bench.raw.hget(f"cl:job:{{{job['id']}}}", "tell")
 
 
 def test_body_that_comes_byte_by_byte_takes_no_more_memory_than_its_bytes() -> None:

@@ -41,10 +41,10 @@ def test_canceled_batch_ends_with_every_line_accounted_for(fleet: Fleet) -> None
 
 
 def test_clients_of_openai_are_told_what_is_wrong_in_their_own_form(fleet: Fleet) -> None:
-    with client_of(fleet) as client, client_of(fleet, "somebody else") as other:
-        file = client.files.create(file=("in.jsonl", b"{}\n"), purpose="batch")
+    with client_of(fleet) as client:
+        client.files.create(file=("in.jsonl", b"{}\n"), purpose="batch")
         with pytest.raises(openai.NotFoundError, match="there is no file") as caught:
-            other.files.retrieve(file.id)
+            client.files.retrieve("file-nobody")
         assert caught.value.code == "not_found"
         with pytest.raises(openai.UnprocessableEntityError, match="purpose"):
             client.files.create(file=("in.jsonl", b"{}\n"), purpose="fine-tune")
@@ -54,12 +54,12 @@ def test_clients_of_openai_are_told_what_is_wrong_in_their_own_form(fleet: Fleet
         with pytest.raises(openai.UnprocessableEntityError, match="endpoint"):
             create(client, b"{}\n", endpoint="/v1/chat/completions")
         with pytest.raises(openai.NotFoundError):
-            other.batches.create(input_file_id=file.id, endpoint="/v1/answers", completion_window="24h")
+            client.batches.create(input_file_id="file-nobody", endpoint="/v1/answers", completion_window="24h")
         failed = finished(client, create(client, b"{}\n").id)
         assert failed.errors is not None
         assert (failed.status, failed.errors.data[0].line) == ("failed", 1)
         with pytest.raises(openai.NotFoundError):
-            other.batches.retrieve(failed.id)
+            client.batches.retrieve("batch_nobody")
 
 
 def test_one_question_is_answered_without_a_job_to_look_after(fleet: Fleet) -> None:

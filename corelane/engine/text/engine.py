@@ -140,10 +140,7 @@ class TextEngine(TaskEngine[Any]):
             if (refusal := self.refusal(query)) is not None:
                 ready.append((key, failure(query, refusal)))
             elif (chars := self._chars(query)) > CHUNK_CHARS:
-                besides = self.besides(query)
-                steps = self._steps(query.owner, [*besides, *self.texts(query)])
-                left = (chars + len(query.text)) // CHARS_PER_TOKEN
-                self._unread[key] = UnreadItem(query, len(besides), steps, left)
+                self._put_off(key, query, chars)
             elif len(query.text) > short_chars and self._cache.find(query.passage) is None:
                 self._long.add(key, query)
             else:
@@ -161,6 +158,11 @@ class TextEngine(TaskEngine[Any]):
             return []
         passage, its_tokens, queries = read
         return self._tokenize(queries, {passage: its_tokens})
+
+    def _put_off(self, key: Hashable, query: Query, chars: int) -> None:
+        besides = self.besides(query)
+        steps = self._steps(query.owner, [*besides, *self.texts(query)])
+        self._unread[key] = UnreadItem(query, len(besides), steps, (chars + len(query.text)) // CHARS_PER_TOKEN)
 
     def _chars(self, query: Query) -> int:
         """Return the characters of all of a query but a single text."""

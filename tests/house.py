@@ -31,11 +31,11 @@ OUTSIDE = ("cli", "client", "plugins")
 LINES: Mapping[str, tuple[int, int]] = {
     "core": (32_140, 24_000),
     "compile": (4_760, 4_700),
-    "cli, client": (8_440, 6_000),
-    "plugins": (23_600, 22_000),
-    "product": (68_920, 57_000),
-    "benchmarks": (4_430, 4_000),
-    "tests": (58_440, 40_000),
+    "cli, client": (8_410, 6_000),
+    "plugins": (23_470, 22_000),
+    "product": (68_770, 57_000),
+    "benchmarks": (4_420, 4_000),
+    "tests": (58_300, 40_000),
 }
 
 #: Most lines of the folders of all tasks.
@@ -45,8 +45,8 @@ TASK_LINES = 5_950
 PLUGINS: Mapping[str, tuple[int, int]] = {
     "accounting": (1_710, 2_200),
     "backends": (830, 1_100),
-    "console": (4_590, 4_800),
-    "files": (4_280, 4_300),
+    "console": (4_480, 4_800),
+    "files": (4_260, 4_300),
     "fleet": (860, 800),
     "lab": (7_790, 5_500),
     "tune": (3_560, 3_300),

@@ -44,7 +44,8 @@ def test_example_of_each_dialect_is_answered_without_a_model_named(told: Service
     assert "no-such" in refused.json()["detail"]
     error = refused.json().get("error")
     if path in ("/v1/answers", "/v1/embeddings"):
-        assert (error["code"], error["type"]) == ("model_not_found", "invalid_request_error")
+        code = "unknown_model" if path == "/v1/answers" else "model_not_found"
+        assert (error["code"], error["type"]) == (code, "invalid_request_error")
     else:
         assert refused.json()["detail"] == (refused.json()["message"] if "rerank" in path else error)
 
@@ -180,12 +181,12 @@ def test_what_is_wrong_is_said_in_words_and_as_each_client_reads_it(
 @pytest.fixture
 def paused(told: Service) -> Service:
     """Return a service that takes work and does none."""
-    told.http.put("/v1/pauses/core/told/0").raise_for_status()
+    told.http.put("/v1/pauses/owner/public").raise_for_status()
     return told
 
 
 def resume(service: Service) -> None:
-    service.http.delete("/v1/pauses/core/told/0").raise_for_status()
+    service.http.delete("/v1/pauses/owner/public").raise_for_status()
 
 
 def jobs_of(service: Service, **headers: str) -> list[str]:

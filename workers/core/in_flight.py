@@ -171,7 +171,9 @@ class InFlight:
                 self.done.setdefault(pending.lease, []).append(outcome)
                 batch.slices.append((pending, outcome))
         batch.seconds, batch.core_s = self._passed((batch.began, batch.cpu_began), on_cpu=not batch.runner.overlaps)
-        batch.compute_s = max(0.0, ran - batch.began - running.read_s)
+        batch.read_s = running.read_s
+        batch.read_core_s = batch.core_s * batch.read_s / max(batch.seconds, batch.read_s, 1e-9)
+        batch.compute_s = max(0.0, ran - batch.began - batch.read_s)
         batch.merge_s = batch.began + batch.seconds - ran
         self._observers.batch_finished(batch)
 

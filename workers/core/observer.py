@@ -92,16 +92,9 @@ class CoreBatch:
     compute_s: float = 0.0
     merge_s: float = 0.0
     core_s: float = 0.0
-
-    @property
-    def read_s(self) -> float:
-        """Return the seconds in which a text was read further."""
-        return self.running.read_s
-
-    @property
-    def read_core_s(self) -> float:
-        """Return how many of the core's seconds went into reading a text."""
-        return self.core_s * self.read_s / max(self.seconds, self.read_s) if self.read_s else 0.0
+    #: Seconds in which a text was read further, and how many of the core's they are.
+    read_s: float = 0.0
+    read_core_s: float = 0.0
 
 
 @dataclass(slots=True)

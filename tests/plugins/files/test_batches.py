@@ -14,7 +14,7 @@ from corelane.domain.batches import BatchRequest
 from corelane.domain.ids import new_id
 from corelane.domain.jobs import DEFAULT_TASK, JobStatus
 from corelane.domain.request_facts import RequestFacts
-from corelane.plugins.files.batches.task import BatchRunner, end, step, tidy
+from corelane.plugins.files.batches.task import BatchRunner, end, tidy
 from corelane.plugins.files.batches.tools import BatchTools, LeaseLost
 from corelane.plugins.files.store.batches import BatchStore
 from corelane.settings import Settings
@@ -273,28 +273,6 @@ def test_lost_plan_fails_the_batch_and_leaves_the_answers_in_its_jobs(bench: Bat
     assert failed.errors is not None
     assert (failed.status, failed.errors.data[0].code) == ("failed", "items_lost")
     assert len(bench.results(failed.jobs[0])) == 1
-
-
-def test_batch_that_an_earlier_release_planned_on_the_disk_goes_on(bench: BatchBench) -> None:
-    core, root = bench.core("a/0"), bench.settings.files_root
-    batch = bench.begin(line("a") + b"bad\n")
-
-    async def read_only(context: BatchTools) -> None:
-        await context.batches.take_turn(context.name)
-        [record] = await context.batches.open_batches()
-        await step(context, record)
-
-    bench.in_context(read_only)
-    [group], plan = bench.record(batch).groups, f"{batch}.x.plan"
-    (root / "kept" / (bench.record(batch).plan or "")).rename(root / plan)
-    (root / f"{group.job}.jsonl").rename(root / f"{batch}.{group.job}.items")
-    bench.raw.hset(f"cl:batch:{{{batch}}}", "plan", plan)
-    bench.steps()
-    bench.answer(core)
-    bench.steps()
-    found = bench.batch(batch)
-    assert (found.status, found.request_counts.completed, found.request_counts.failed) == ("completed", 1, 1)
-    assert bench.left_behind() == set()
 
 
 def test_batch_waits_while_its_storage_fails(bench: BatchBench, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ MOST_BYTES = 8_000_000
 
 LONE_ITEMS = 300
 
-#: Stands for a number of its own in each request: no two are alike.
+#: A placeholder: each request has another number here.
 NUMBER, NUMBERS = b"########", itertools.count(10_000_000)
 
 

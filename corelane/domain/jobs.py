@@ -95,7 +95,7 @@ def as_text(value: Any) -> Any:
 CallersId = Annotated[str, Field(max_length=MAX_ID), BeforeValidator(as_text, json_schema_input_type=str | int)]
 
 
-#: An item may not have the id of one of so many items before it, or of up to twice as many.
+#: An item may not have the id of one of this many items before it. Up to twice as many are kept.
 COMPARED_IDS = 10_000
 
 

@@ -93,7 +93,7 @@ class TextEngine(TaskEngine[Any]):
     text_first: ClassVar[bool] = False
     #: Tokens that neighbouring windows of a long text share.
     overlap: ClassVar[int] = 0
-    #: Whether the last step read an item of many texts, or beside whose text much stands.
+    #: Whether the last step read an item of many texts, or of a text with much beside it.
     _reads_unread = False
 
     def __init__(
@@ -133,7 +133,7 @@ class TextEngine(TaskEngine[Any]):
         return (query.text,)
 
     def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[Any]]:
-        """Tokenize queries. ``read_on`` reads long texts that are not cached, and much that stands beside a text."""
+        """Tokenize queries. ``read_on`` reads long texts that are not cached, and long lists beside a text."""
         ready: list[Ready[Any]] = []
         at_once, short_chars = [], self._long.short_chars or math.inf
         for key, query in queries:

@@ -5,6 +5,7 @@ from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
+from tests.redis_for_tests import admin_url, client_of
 
 
 def secret_of(owner: str) -> str:
@@ -19,8 +20,9 @@ def as_owner(owner: str) -> dict[str, str]:
 
 def add_keys(settings: Settings, *owners: str) -> Settings:
     """Make a key that may send and read for each owner; return settings that check keys."""
-    link = Link(settings.redis_url)
-    for owner in owners:
-        _, secret = ApiKeyStore(link).create(owner, [Scope.SUBMIT, Scope.READ], owner=owner)
-        link("COPY", keys.api_key(key_digest(secret)), keys.api_key(key_digest(secret_of(owner))))
+    store = ApiKeyStore(Link(settings.redis_url))
+    with client_of(admin_url(settings.redis_url)) as admin:
+        for owner in owners:
+            _, secret = store.create(owner, [Scope.SUBMIT, Scope.READ], owner=owner)
+            admin.copy(keys.api_key(key_digest(secret)), keys.api_key(key_digest(secret_of(owner))))
     return settings.model_copy(update={"auth": "required"})

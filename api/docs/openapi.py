@@ -123,11 +123,13 @@ def jobs_by_task(schemas: dict[str, Any]) -> None:
 
 
 def describe_streams(node: Any) -> None:
-    """Describe lines and events as OpenAPI 3.1 can: a text, and the schema of one of its parts."""
+    """Describe streams as OpenAPI 3.1 can: lines as a text with the schema of a line, events by the schema of one."""
     for name, each in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
         if isinstance(each, dict) and "itemSchema" in each:
-            text = {"type": "string", "contentMediaType": name, "contentSchema": each.pop("itemSchema")}
-            each["schema"] = {"description": each.get("schema", {}).get("description", "One part each."), **text}
+            part = each.pop("itemSchema")
+            text = {"type": "string", "contentMediaType": name, "contentSchema": part}
+            said = {"description": each.get("schema", {}).get("description", "One part each.")}
+            each["schema"] = part if name == "text/event-stream" else said | text
         describe_streams(each)
 
 

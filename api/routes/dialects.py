@@ -30,7 +30,7 @@ from corelane.tasks.registry import DIALECTS
 
 log = get_logger(__name__)
 
-router = APIRouter(responses=documented(400, 403, 413, 422, 429, 503), route_class=JsonRoute)
+router = APIRouter(responses=documented(400, 403, 404, 413, 422, 429, 503), route_class=JsonRoute)
 
 NOT_YET: dict[int | str, dict[str, Any]] = {
     202: {"model": Job, "description": "Not done within the time waited: the job, to be looked at where Location says."}

@@ -108,7 +108,7 @@ def test_every_route_of_a_job_says_that_it_may_be_kept_no_longer(document: dict[
 def test_stream_of_events_is_documented_event_by_event(document: dict[str, Any]) -> None:
     responses = document["paths"]["/v1/jobs/{job_id}/events"]["get"]["responses"]
     assert {"200", "204", "404", "422", "503"} <= set(responses)
-    event = responses["200"]["content"]["text/event-stream"]["schema"]["contentSchema"]["properties"]
+    event = responses["200"]["content"]["text/event-stream"]["schema"]["properties"]
     assert event["event"]["enum"] == [str(each) for each in EventType]
     kinds = event["data"]["contentSchema"]["anyOf"]
     assert [kind.get("title", kind.get("$ref")) for kind in kinds] == ["Progress", "#/components/schemas/Job"]

@@ -148,7 +148,8 @@ async def take_body(
                 error  # If this very request made a job while there was such a model, it is returned all the same.
             )
         try:
-            body = await state.large_bodies.read(caller.owner, sent, partial(read_form, given, task))
+            form = partial(read_form, given, task)
+            body = await state.large_bodies.read(caller.owner, sent, form, is_parsed=True)
             return await take_job(state, body, sent, caller, wait, key=key, name=name, request=request)
         except (WrongForm, WrongTask):
             if missing is not None:

@@ -8,6 +8,7 @@ import asyncio
 import gc
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -82,11 +83,15 @@ class LargeBodies:
         self._freed.set()
         self._freed = asyncio.Event()
 
-    async def read(self, owner: str, sent: bytes, parse: Callable[[bytes], Read]) -> Read:
-        """Parse a body, in a thread if it is large. Owners take turns."""
+    async def read(self, owner: str, sent: bytes, parse: Callable[[bytes], Read], *, is_parsed: bool = False) -> Read:
+        """Parse a body, in a thread if it is large. Owners take turns.
+
+        One that ``is_parsed`` and only to be validated goes before the owner's others: its values hold memory.
+        """
         if len(sent) <= LARGE_BYTES:
             return parse(sent)
-        async with self._turns.setdefault(owner, asyncio.Lock()), self._turn:
+        own_turn = nullcontext() if is_parsed else self._turns.setdefault(owner, asyncio.Lock())
+        async with own_turn, self._turn:
             clock = asyncio.get_running_loop().time
             await asyncio.sleep(self._rests_until - clock())
             begun = clock()

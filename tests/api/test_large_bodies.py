@@ -129,6 +129,24 @@ def test_large_bodies_are_parsed_in_a_thread_one_at_a_time_and_owners_take_turns
     assert threading.get_ident() not in threads
 
 
+def test_parsed_body_is_validated_before_more_of_its_owner_are_parsed() -> None:
+    parsed = most = 0
+
+    async def take(bodies: LargeBodies) -> None:
+        nonlocal parsed, most
+        await bodies.read("a", b"a" * (LARGE_BYTES + 1), len)
+        parsed, most = parsed + 1, max(most, parsed + 1)
+        await bodies.read("a", b"a" * (LARGE_BYTES + 1), len, is_parsed=True)
+        parsed -= 1
+
+    async def go() -> None:
+        bodies = LargeBodies()
+        await asyncio.gather(*[take(bodies) for _ in range(10)])
+
+    asyncio.run(go())
+    assert most <= 3
+
+
 def test_owner_waits_for_room_that_another_owner_still_has(monkeypatch: pytest.MonkeyPatch) -> None:
     async def go() -> None:
         bodies = LargeBodies()

@@ -112,7 +112,7 @@ def redis_issues(used_bytes: int, limit_bytes: int, reserved_bytes: int, *, can_
         said = f"uses {used_bytes / limit_bytes:.0%} of its memory"
         if reserved_bytes > 0.01 * limit_bytes:
             said += f", and results of accepted items will take {reserved_bytes / limit_bytes:.0%}"
-        when = "new jobs are refused" if share > MEMORY_SHARE else f"from {MEMORY_SHARE:.0%} on new jobs are refused"
-        said += f"; {when}, accepted ones are finished: delete final jobs, or raise its maxmemory"
+        when = "" if round(share, 2) >= MEMORY_SHARE else f"from {MEMORY_SHARE:.0%} on "
+        said += f"; {when}new jobs are refused, accepted ones are finished: delete final jobs, or raise its maxmemory"
         found.append(HealthIssue("redis", said))
     return found

@@ -38,8 +38,8 @@ class RedisState:
 
     @property
     def is_full(self) -> bool:
-        """Return whether new jobs are refused."""
-        return self.memory_share > MEMORY_SHARE
+        """Return whether new jobs are refused: the results of each count before it is accepted."""
+        return round(self.memory_share, 2) >= MEMORY_SHARE
 
 
 async def read_redis(link: CommonLink) -> RedisState:

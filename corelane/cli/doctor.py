@@ -290,16 +290,6 @@ def check_artifact(settings: Settings) -> DoctorCheck:
     return DoctorCheck("model", state, f"{found}; {how}", COMPILE_HERE if missing else "")
 
 
-def check_handlers(settings: Settings) -> DoctorCheck:
-    """Import the handlers that workers may import."""
-    from corelane.tasks.handler.engine.source import fault_of
-
-    faults = [fault for name in settings.handlers if (fault := fault_of(name))]
-    if faults:
-        return DoctorCheck("handlers", "warn", "\n".join(faults), "no version of them loads: mend or install them")
-    return DoctorCheck("handlers", "ok", ", ".join(settings.handlers) or "CORELANE_HANDLERS names none")
-
-
 def check_format(format: AddedFormat, _: Settings) -> DoctorCheck:
     """Report the optional library of a format of artifacts."""
     found = f"not installed; `{install_command(format.name)}` lets `corelane compile` try it where results are known"
@@ -321,7 +311,6 @@ CHECKS: tuple[Callable[[Settings], DoctorCheck], ...] = (
     check_disk,
     check_storage,
     check_artifact,
-    check_handlers,
 )
 
 

@@ -195,9 +195,8 @@ class ModelLoader:
             self._fail(desired, error)
         except Exception as error:
             log.exception("model_load_broke", version=desired.version)
-            self._fail(
-                desired, LoadFailed(f"{desired.version} broke while it was loaded: {type(error).__name__}: {error}")
-            )
+            broke = f"{desired.version} broke while it was loaded: {type(error).__name__}; the worker's log says more"
+            self._fail(desired, LoadFailed(broke))
         self._surely(lambda: self._plans.end_load(desired.version, desired.since_ms))
         self._now = None
         self._surely(self._plans.ring)

@@ -122,22 +122,27 @@ class HandlerModel:
         return found
 
     def raised(self, call: str, error: BaseException, verb: str = "raised", *, is_alone: bool = True) -> RunFailed:
-        """Log an error of the handler's code; return what callers see of it: its type and place, but not its text.
+        """Return an error of the handler's code for the item; see ``explain``."""
+        return RunFailed(explain(self.version, type(self.handler), call, error, verb, is_alone=is_alone))
 
-        The text may hold anything. Only errors of ``corelane.errors`` are meant for callers.
-        """
-        kind = type(error).__name__
-        log.warning("handler_failed", version=self.version, call=call, error=kind, exc_info=error if is_alone else None)
-        if (words := words_of(error)) is not None:
-            return RunFailed(f"{call} {verb} {kind}: {words}")
-        package = type(self.handler).__module__.partition(".")[0]
-        own = [
-            f" at {Path(frame.f_code.co_filename).name}:{line}"
-            for frame, line in walk_tb(error.__traceback__)
-            if str(frame.f_globals.get("__name__")).partition(".")[0] == package
-        ]
-        place = own[-1] if own else ""
-        return RunFailed(f"{call} {verb} {kind}{place}; the worker's log says more")
+
+def explain(
+    version: str, kind: type[Handler], call: str, error: BaseException, verb: str = "raised", *, is_alone: bool = True
+) -> str:
+    """Log an error of a handler's code; return what callers see of it: its type and place, but not its text.
+
+    The text may hold anything. Only errors of ``corelane.errors`` are meant for callers.
+    """
+    name, package = type(error).__name__, kind.__module__.partition(".")[0]
+    log.warning("handler_failed", version=version, call=call, error=name, exc_info=error if is_alone else None)
+    if (words := words_of(error)) is not None:
+        return f"{call} {verb} {name}: {words}"
+    own = [
+        f" at {Path(frame.f_code.co_filename).name}:{line}"
+        for frame, line in walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] == package
+    ]
+    return f"{call} {verb} {name}{own[-1] if own else ''}; the worker's log says more"
 
 
 def words_of(error: BaseException) -> str | None:

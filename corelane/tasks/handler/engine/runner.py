@@ -10,8 +10,8 @@ from corelane.engine.buckets import Bucket
 from corelane.engine.memory import resident_bytes
 from corelane.engine.runner import Runner, ServedModel
 from corelane.engine.task import UNLIMITED, RunnerLimits, Tokenized
-from corelane.errors import ArtifactRefused, CorelaneError, LoadFailed, last_line
-from corelane.tasks.handler.engine.batches import HandlerModel, ItemToRun
+from corelane.errors import ArtifactRefused, CorelaneError, LoadFailed
+from corelane.tasks.handler.engine.batches import HandlerModel, ItemToRun, explain
 from corelane.tasks.handler.engine.items import HandlerEngine
 from corelane.tasks.handler.engine.source import digest_of, facts_of, import_handler, require_allowed
 from corelane.tasks.handler.engine.thread import HandlerThread
@@ -83,5 +83,5 @@ def set_up(path: str, digest: str, artifact: Artifact, limits: RunnerLimits) -> 
     except CorelaneError:
         raise
     except (Exception, SystemExit) as error:
-        raise LoadFailed(f"setup of {path} raised {type(error).__name__}: {last_line(error)}") from error
+        raise LoadFailed(explain(manifest.version_id, kind, f"setup of {path}", error)) from error
     return handler

@@ -18,7 +18,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from corelane.artifacts.manifest import digest_file
-from corelane.errors import ArtifactRefused, CorelaneError, RuntimeLost, first_line
+from corelane.errors import ArtifactRefused, RuntimeLost, first_line
 from corelane.tasks.handler.interface import Handler
 from corelane.tasks.handler.values import output_schema
 
@@ -62,19 +62,6 @@ def digest_of(path: str) -> str:
     for name, file in sorted(_files_of(spec)):
         digest.update(f"{name}\0{digest_file(file)}\n".encode())
     return digest.hexdigest()
-
-
-def fault_of(name: str) -> str | None:
-    """Return why a name in the settings allows no handler: it has no such form, or does not import."""
-    try:
-        if name.endswith(ALL):
-            digest_of(f"{name.removesuffix(ALL)}:Any")
-        else:
-            require_allowed(name, (name,))
-            facts_of(name, "", import_handler(name, digest_of(name)))
-    except CorelaneError as error:
-        return error.detail
-    return None
 
 
 def _files_of(spec: ModuleSpec) -> Iterator[tuple[str, Path]]:

@@ -20,9 +20,8 @@ def as_owner(owner: str) -> dict[str, str]:
 
 def add_keys(settings: Settings, *owners: str) -> Settings:
     """Make a key that may send and read for each owner; return settings that check keys."""
-    store = ApiKeyStore(Link(settings.redis_url))
     with client_of(admin_url(settings.redis_url)) as admin:
         for owner in owners:
-            _, secret = store.create(owner, [Scope.SUBMIT, Scope.READ], owner=owner)
+            _, secret = ApiKeyStore(Link(settings.redis_url)).create(owner, [Scope.SUBMIT, Scope.READ], owner=owner)
             admin.copy(keys.api_key(key_digest(secret)), keys.api_key(key_digest(secret_of(owner))))
     return settings.model_copy(update={"auth": "required"})

@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from typing import cast
 from urllib.parse import urlsplit
 
 import pytest
 import redis
+import uvloop
 
 from corelane.domain.job_filter import EVERY_JOB
 from corelane.errors import StoreUnavailable
@@ -310,3 +312,19 @@ def test_subscription_outlives_a_message_that_is_not_utf8(settings: Settings) ->
 
     asyncio.run(hear())
     assert heard == ["", "\udcff", "next"]
+
+
+def test_channels_may_come_and_go_while_their_connection_breaks(settings: Settings) -> None:
+    channels = Channels("first")
+
+    async def hear() -> None:
+        listening = asyncio.create_task(subscribe(settings.redis_url, channels, lambda *_: None))
+        await eventually_async(lambda: channels.transport)
+        cast(asyncio.WriteTransport, channels.transport).abort()
+        channels.add("second")
+        channels.remove("first")
+        with pytest.raises(StoreUnavailable):
+            await listening
+
+    asyncio.Runner(loop_factory=uvloop.new_event_loop).run(hear())
+    assert list(channels.names) == ["second"]

@@ -13,8 +13,6 @@ import pytest
 
 from tests.snippets import ROOT
 
-HASHED = ROOT / "constraints" / "cpu.hashes.txt"
-
 
 def module(name: str) -> Any:
     """Return a script of deploy/ as a module."""

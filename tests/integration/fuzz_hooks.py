@@ -35,8 +35,7 @@ SHORT = re.compile(r"(^|wait=)[-+]?(0+(\.\d*)?|\.\d+)(e.*)?$")
 @schemathesis.hook
 def filter_case(context: Any, case: Any) -> bool:
     """Leave out what would rightly end in 503: `default` moved to a version nobody holds, or the only one unloaded, put
-    off until it is used, or wanted with another digest; and less than a second to wait, as a dialect of others has no
-    other answer to what takes longer.
+    off until it is used, or wanted with another digest; a dialect that may wait for less than a second.
     """
     named = case.path_parameters or {}
     body = case.body if isinstance(case.body, dict) else {}

@@ -38,7 +38,6 @@ def test_every_answer_to_any_request_is_foreseen(
     command += ["-n", str(examples), "-c", ",".join(CHECKS), "--phases", "examples,coverage,fuzzing"]
     command += ["--continue-on-failure", "--request-timeout", "30", "--suppress-health-check", "all"]
     hooks = {"SCHEMATHESIS_HOOKS": "tests.integration.fuzz_hooks", "PYTHONWARNINGS": "ignore"}
-    # Run from a folder of its own, where it may leave what it remembers.
     env = dict(os.environ) | hooks | {"PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(command, capture_output=True, check=False, env=env, text=True, timeout=3600, cwd=tmp_path)
     told = done.stdout

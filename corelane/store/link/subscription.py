@@ -37,8 +37,8 @@ class Channels:
             self.send("UNSUBSCRIBE", name)
 
     def send(self, command: str, *names: str) -> None:
-        """Send a command if there is a connection."""
-        if self.transport is not None:
+        """Send a command if there is a connection; a new one subscribes to all channels."""
+        if self.transport is not None and not self.transport.is_closing():
             self.transport.write(f"{command} {' '.join(names)}\r\n".encode())
 
 

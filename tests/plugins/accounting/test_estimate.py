@@ -27,8 +27,6 @@ def sums(draw: st.DrawFn) -> CostSums:
     return CostSums(items, estimated, tokens, items * draw(st.integers(1, 50)), draw(st.floats(0.001, 1000)))
 
 
-LOTS = st.builds(lambda items, tokens: Lot(items, items * tokens, items), st.integers(1, 99), st.integers(64, 9999))
-
 #: What passes of 64 to 384 tokens take: beside their rows as long as 60 tokens do.
 ROWS = [RowCost(length, (length + 60) / 20_000, (length + 8) / 20_000) for length in (64, 96, 128, 192, 256, 384)]
 

@@ -73,7 +73,7 @@ def _arm_submit(point: str, chance: float) -> None:
     real = AsyncLink.many
 
     async def many(link: AsyncLink, commands: Sequence[Any]) -> list[Any]:
-        if len(commands) > 1 and str(commands[-1][1]).endswith("_submit"):
+        if len(commands) > 1 and len(commands[-1]) > 1 and str(commands[-1][1]).endswith("_submit"):
             await real(link, commands[:-1])
             reach(point, chance)
         return await real(link, commands)

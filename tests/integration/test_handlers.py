@@ -221,7 +221,7 @@ def test_thousand_items_are_answered_once_each_though_their_process_is_killed_tw
 def test_handler_that_does_not_load_is_named_and_the_service_stays_up(shop: Fleet) -> None:
     said = run(shop, "package", "shop.models:Broken", "--name", "broken")
     assert "corelane models load broken" in said
-    assert "weights" in run(shop, "models", "load", "broken", "--wait", "60")
+    assert "FileNotFoundError at models.py" in run(shop, "models", "load", "broken", "--wait", "60")
     said = run(shop, "package", "json:JSONDecoder", "--name", "other")
     assert "CORELANE_HANDLERS" in said
     assert ask(shop, "default", [{"question": "Who?", "context": "Ada wrote it."}])["status"] == "succeeded"

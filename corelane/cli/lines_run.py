@@ -14,7 +14,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, islice
+from itertools import chain
 from os import fstat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -23,7 +23,6 @@ from rich.console import Console
 
 from corelane.cli.by_reference import STANDARD, as_url, is_whole, run_by_reference
 from corelane.cli.by_reference import summary as summary_of_job
-from corelane.cli.dry_run import describe
 from corelane.cli.item_lines import (
     LineFormat,
     NumberedLine,
@@ -34,7 +33,6 @@ from corelane.cli.item_lines import (
     results_of,
     skip_answered,
 )
-from corelane.cli.output import print_one
 from corelane.cli.progress import Meter, count_ahead, count_lines, following
 from corelane.cli.resume import RunFile, open_run
 from corelane.cli.service import LONG_PATIENCE_S, connect
@@ -67,20 +65,20 @@ class LinesRun:
     #: What options of a job are called on the command line, where that is another name.
     names: Mapping[str, str] = field(default_factory=dict)
 
-    def run(self, *, dry_run: bool = False) -> bool:
-        """Send the lines, or say what they would take; return whether no result failed."""
+    def run(self) -> bool:
+        """Send the lines; return whether no result failed."""
         notice = WaitNotice(self.report.console, self.report.quiet)
         with _file_errors(), connect(self.url, self.api_key, patience_s=LONG_PATIENCE_S, on_wait=notice) as client:
             if (asked := as_url(self.source)) is not None:
-                if dry_run or self.overwrite:
-                    raise InvalidInput("items at a URL are read by the service: leave out --dry-run and --overwrite")
+                if self.overwrite:
+                    raise InvalidInput("items at a URL are read by the service: leave out --overwrite")
                 job = run_by_reference(client, {**self.parts, "input_url": asked}, self.output, self.report.say)
                 self.report.end(job.model_dump(mode="json", exclude={"results"}), summary_of_job(job))
                 return is_whole(job)
             check_files(self.source, self.output)
             opened = nullcontext(sys.stdin.buffer) if self.source == STANDARD else self.source.open("rb")
             with opened as source:
-                return self._forecast(client, source) if dry_run else self._send(client, source)
+                return self._send(client, source)
 
     def _send(self, client: "Client", source: BinaryIO) -> bool:
         """Send the lines that are not in the output yet, writing complete lines; return whether no line failed."""
@@ -112,33 +110,6 @@ class LinesRun:
         measured = kept, answered, elapsed_s, run, self.task.output
         self.report.end(figures(*measured), summary(*measured))
         return not kept.failed
-
-    def _forecast(self, client: "Client", source: BinaryIO) -> bool:
-        """Print what the lines that are not in the output yet would take. Nothing is asked or written."""
-        from corelane.client.endpoints import job_head
-
-        kept, bad = OutputState(), 0
-        if self.output != STANDARD and self.output.exists() and not self.overwrite:
-            with self.output.open("rb") as before:
-                kept = read_output(before, self.write)
-
-        raw_lines = refuse_others(self.task, self.read.number(source))
-
-        def items() -> Iterator[Item]:
-            nonlocal bad
-            for line in map(partial(read_line, self.task, ids=EarlierIds()), islice(raw_lines, kept.lines, None)):
-                bad += line.item is None
-                if line.item is not None:
-                    yield line.item
-
-        asked = items()
-        if (first := next(asked, None)) is None:
-            raise InvalidInput("no line is left that can be sent")
-        found = client.forecast_lines(chain([first], asked), job_head(self.parts))
-        print_one(found, self.report.as_json, describe)
-        if bad:
-            self.report.say(f"{count_lines(bad)} cannot be sent")
-        return True
 
     def _asks(self) -> dict[str, Any]:
         """Return the options that all lines are asked with, by the names of options."""

@@ -13,12 +13,11 @@ import orjson
 import typer
 
 from corelane.cli.by_reference import STANDARD, as_url
-from corelane.cli.dry_run import DryRunOption, describe
 from corelane.cli.item_lines import JSON_LINES, LineFormat
 from corelane.cli.lines_run import LinesRun, RunReport
 from corelane.cli.one_item import check, result_for
 from corelane.cli.options import JobsOption, OutputOption, OverwriteOption, PriorityOption, QuietOption
-from corelane.cli.output import error_console, plain, print_line, print_one
+from corelane.cli.output import error_console, plain, print_line
 from corelane.cli.service import LONG_PATIENCE_S, PATIENCE_S, KeyOption, UrlOption, connect
 from corelane.cli.waiting import WaitNotice
 from corelane.domain.jobs import DEFAULT_TASK, JobStatus, Priority
@@ -58,7 +57,6 @@ def run(
     overwrite: OverwriteOption = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print results as JSON.")] = False,
     quiet: QuietOption = False,
-    dry_run: DryRunOption = False,
 ) -> None:
     """Give one item or lines of items to a model of any task; run it again to resume after an interruption."""
     console = error_console()
@@ -74,9 +72,6 @@ def run(
         task = task_named(client.get_model(model).get("task", DEFAULT_TASK))
         if source is None:
             sent = read_item(task, given)
-            if dry_run:
-                print_one(client.forecast([sent], **parts), as_json, describe)
-                return
             result = result_for(client, sent, parts, console)
             if as_json:
                 print_line(result)
@@ -97,7 +92,7 @@ def run(
         overwrite=overwrite,
         report=RunReport(console, quiet, as_json=False),
     )
-    if not lines.run(dry_run=dry_run):
+    if not lines.run():
         raise typer.Exit(2)
 
 

@@ -240,11 +240,6 @@ def delete_file(file_id: str) -> Call[None]:
     return Call("DELETE", "/v1/files/{file_id}", read_nothing, {"file_id": file_id}, tried_once=True)
 
 
-def batch_body(input_file_id: str, completion_window: str) -> dict[str, str]:
-    """Return what the body of a batch always has."""
-    return {"input_file_id": input_file_id, "endpoint": "/v1/answers", "completion_window": completion_window}
-
-
 def create_batch(
     input_file_id: str,
     *,
@@ -254,7 +249,7 @@ def create_batch(
 ) -> Call[Batch]:
     """Reply every line of an uploaded file in the background. The key makes sending this twice harmless."""
     headers = JSON | {"Idempotency-Key": idempotency_key or new_key()}
-    given = batch_body(input_file_id, completion_window)
+    given = {"input_file_id": input_file_id, "endpoint": "/v1/answers", "completion_window": completion_window}
     body = dump_body(given | ({"metadata": dict(metadata)} if metadata else {}))
     return Call("POST", "/v1/batches", of(Batch), headers=headers, content=body)
 

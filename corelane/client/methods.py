@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iter
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
 
-from corelane.client import admin, endpoints, forecasts
+from corelane.client import admin, endpoints
 from corelane.client.endpoints import Call
 from corelane.client.protocol import ServiceProtocol
 from corelane.client.steps import Exchange, Iteration
@@ -144,8 +144,6 @@ class ClientMethods(BaseClient[Http]):
 
     submit = exchange(ServiceProtocol.submit)
     submit_lines = call(endpoints.submit_lines)
-    forecast = exchange(forecasts.forecast)
-    forecast_lines = call(forecasts.forecast_lines)
     get = call(endpoints.get_job)
     wait = exchange(ServiceProtocol.wait)
     iter_results = iteration(ServiceProtocol.results)
@@ -161,7 +159,6 @@ class ClientMethods(BaseClient[Http]):
 
     batch = exchange(ServiceProtocol.batch)
     create_batch = call(endpoints.create_batch)
-    forecast_batch = call(forecasts.forecast_batch)
     get_batch = call(endpoints.get_batch)
     iter_batches = iteration(ServiceProtocol.batches)
     cancel_batch = call(endpoints.cancel_batch)

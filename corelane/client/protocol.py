@@ -7,7 +7,7 @@ back-off while the service cannot be reached or is overloaded, if it changes not
 """
 
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -123,29 +123,20 @@ class ServiceProtocol:
             call = endpoints.submit(body, idempotency_key or new_key(), wait_s)
         if not or_lines:
             return (yield from self.call(call))
-        # If the key or name belongs to another body, that may be the lines that were sent at an earlier try.
-        job, has_lines = yield from self.call_or_lines(call, given, job_head(parts), OTHER_BODY)
-        if has_lines and call.wait_s >= 1 and not job.status.is_final:
-            job = yield from self.call(endpoints.get_job(job.id, call.wait_s))
-        return job
-
-    def call_or_lines(
-        self, call: Call[Reply], items: Iterable[JobItem], head: Mapping[str, Any], codes: Container[str] = ()
-    ) -> Exchange[tuple[Reply, bool]]:
-        """Make a call; if its body is too large, or refused with one of the codes, send the job as lines instead.
-
-        Return the reply, and whether lines were sent. If the lines are refused too, raise the first refusal.
-        """
         try:
-            return (yield from self.call(call)), False
+            return (yield from self.call(call))
         except ServiceError as refusal:
-            if refusal.status != TOO_LARGE and refusal.problem_code not in codes:
+            # If the key or name belongs to another body, that may be the lines that were sent at an earlier try.
+            if refusal.status != TOO_LARGE and refusal.problem_code not in OTHER_BODY:
                 raise
             refused = refusal
         try:
-            return (yield from self.call(endpoints.same_as_lines(call, items, head))), True
+            job = yield from self.call(endpoints.same_as_lines(call, given, job_head(parts)))
         except ServiceError:
             raise refused from None
+        if call.wait_s >= 1 and not job.status.is_final:
+            job = yield from self.call(endpoints.get_job(job.id, call.wait_s))
+        return job
 
     def results_of(self, items: Sequence[JobItem], **parts: Unpack[JobParts]) -> Exchange[list[Result]]:
         """Submit a job, wait for it without limit, and return its results in the order of its items."""

@@ -9,7 +9,7 @@ from typing import Any, get_origin, get_type_hints
 import pytest
 
 from api.app import create_app
-from corelane.client import AsyncClient, Client, admin, endpoints, forecasts
+from corelane.client import AsyncClient, Client, admin, endpoints
 from corelane.client.endpoints import Call
 from corelane.domain.bulk import BulkAction
 from corelane.settings import Settings
@@ -83,7 +83,7 @@ def document() -> dict[str, Any]:
 
 
 def made_calls() -> Iterator[tuple[str, Call[Any]]]:
-    for module in (admin, client, endpoints, forecasts):
+    for module in (admin, client, endpoints):
         for name, make in inspect.getmembers(module, inspect.isfunction):
             if make.__module__ == module.__name__ and get_origin(get_type_hints(make)["return"]) is Call:
                 yield name, make(**{argument: ARGUMENTS[argument] for argument in inspect.signature(make).parameters})

@@ -1,26 +1,15 @@
 """Dry runs over HTTP: what a job would be and take, checked as a real one, with nothing kept."""
 
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
-from typer.testing import CliRunner
 
-from corelane.cli.commands import CommandGroup
-from corelane.cli.item_lines import write_line
-from corelane.client import Client
 from corelane.domain.forecast import Speed
-from corelane.domain.jobs import DEFAULT_TASK, JobStatus
 from corelane.domain.prices import NOTHING, Price
-from corelane.errors import ServiceError
 from corelane.settings import Settings
 from corelane.store.fleet import Announcer
 from corelane.store.rates import RateStore
-from corelane.tasks.question_answering.cli.ask import ask
-from corelane.tasks.question_answering.cli.batch import batch
-from corelane.tasks.results import unanswered_result
 from tests.api.conftest import Service
 from tests.api.test_jobs import JSON, LINES, ONE, code_of, lines
 from tests.corelane.store_bench import VERSION, age, announce
@@ -289,50 +278,3 @@ def test_batch_that_would_fail_as_a_whole_says_so(service: Service) -> None:
     service.bench.core("a/0", Speed(64))
     late = forecast_batch(service, b"".join(batch_line(f"a{n}") for n in range(50)), completion_window="5s")
     assert (late["late"], late["refusal"]) == (True, None)
-
-
-# The client
-
-
-def test_client_forecasts_jobs_lines_and_batches(service: Service, tmp_path: Path) -> None:
-    items = [ONE] * 3
-    with Client(service.url) as client:
-        assert client.forecast(items).items == client.forecast_lines(iter(items)).items == 3
-        most = service.bench.settings.max_items
-        assert client.forecast([ONE] * (most + 1)).items == most + 1
-        with pytest.raises(ServiceError, match="there is no model"):
-            client.forecast(items, model="none")
-        path = tmp_path / "in.jsonl"
-        path.write_bytes(batch_line("a"))
-        file = client.upload_file(path)
-        assert client.forecast_batch(file.id).jobs[0].model == VERSION
-        assert not list(client.iter_jobs())
-
-
-# The commands
-
-
-def run(service: Service, command: Callable[..., Any], *arguments: str) -> str:
-    app = CommandGroup()
-    app.command()(command)
-    done = CliRunner().invoke(app, [*arguments, "--url", service.url, "--dry-run"])
-    assert done.exit_code == 0, done.output
-    return done.stdout
-
-
-def test_commands_say_what_they_would_take(service: Service, tmp_path: Path) -> None:
-    teach(service, ("many:plain:0", [1000, 64_000, 20_000, 1000, 10_000_000]))
-    said = run(service, ask, ONE["question"], "-c", ONE["context"])
-    assert f"model     {VERSION}" in said
-    assert "windows   1" in said
-    assert "core s    0.01" in said
-    questions, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
-    questions.write_bytes(b"".join(orjson.dumps(ONE) + b"\n" for _ in range(50)) + b"broken\n")
-    assert orjson.loads(run(service, batch, str(questions), "--json"))["items"] == 50
-    output.write_bytes(
-        b"".join(write_line(unanswered_result(DEFAULT_TASK, n, None, JobStatus.FAILED)) for n in range(30))
-    )
-    found = orjson.loads(run(service, batch, str(questions), "-o", str(output), "--json"))
-    assert (found["items"], found["object"]) == (20, "job.forecast")
-    assert not list(tmp_path.glob("out.jsonl?*"))
-    assert service.http.get("/v1/jobs").json()["data"] == []

@@ -7,8 +7,6 @@ from typing import Annotated
 import typer
 
 from corelane.cli.commands import CommandGroup
-from corelane.cli.dry_run import DryRunOption
-from corelane.cli.dry_run import describe as describe_forecast
 from corelane.cli.output import print_list, print_one, short_time
 from corelane.cli.service import IdsOption, JsonOption, LimitOption, ServiceClient
 from corelane.domain.batches import Batch, BatchError
@@ -28,12 +26,8 @@ def create(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The id of an uploaded file: `corelane files upload`.")],
     window: Annotated[str, typer.Option(help="Lines not answered within it expire: 24h, 90m, 7d.")] = "24h",
     as_json: JsonOption = False,
-    dry_run: DryRunOption = False,
 ) -> None:
     """Have every line of an uploaded file answered, in the background."""
-    if dry_run:
-        print_one(client.forecast_batch(file, completion_window=window), as_json, describe_forecast)
-        return
     print_one(client.create_batch(file, completion_window=window), as_json, describe)
 
 

@@ -13,10 +13,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from corelane.cli.dry_run import DryRunOption, describe
 from corelane.cli.one_item import check, result_for
 from corelane.cli.options import PriorityOption
-from corelane.cli.output import error_console, plain, print_line, print_one
+from corelane.cli.output import error_console, plain, print_line
 from corelane.cli.service import JsonOption, KeyOption, ModelOption, UrlOption, connect
 from corelane.cli.waiting import WaitNotice
 from corelane.domain.jobs import Priority, Result
@@ -53,7 +52,6 @@ def ask(
     api_key: KeyOption = None,
     priority: PriorityOption = Priority.NORMAL,
     as_json: JsonOption = False,
-    dry_run: DryRunOption = False,
 ) -> None:
     """Ask one question about a passage. Ctrl-C cancels it."""
     if not question.strip():
@@ -70,9 +68,6 @@ def ask(
         parts["priority"] = priority
     errors = error_console()
     with connect(url, api_key, on_wait=WaitNotice(errors)) as client:
-        if dry_run:
-            print_one(client.forecast([item], **parts), as_json, describe)
-            return
         result = result_for(client, item, parts, errors, WORDS)
         if context_id is not None and not as_json and result.answer is not None:
             passage = client.read_context(context_id)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from corelane.cli.by_reference import STANDARD, as_url
-from corelane.cli.dry_run import DryRunOption
 from corelane.cli.item_lines import JSON_LINES, LineFormat
 from corelane.cli.lines_run import LinesRun, RunReport
 from corelane.cli.options import JobsOption, OutputOption, OverwriteOption, PriorityOption, QuietOption
@@ -47,7 +46,6 @@ def batch(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, on standard error.")] = False,
     quiet: QuietOption = False,
-    dry_run: DryRunOption = False,
 ) -> None:
     """Answer a file of questions; run it again to resume after an interruption."""
     if as_url(questions) is not None and as_csv:
@@ -67,7 +65,7 @@ def batch(
         report=RunReport(error_console(), quiet, as_json),
         names=NAMES,
     )
-    if not lines.run(dry_run=dry_run):
+    if not lines.run():
         raise typer.Exit(2)
 
 

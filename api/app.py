@@ -15,6 +15,7 @@ from api.docs.swagger import add_pages
 from api.errors import add_error_handlers
 from api.middleware.edge import InnerLayer, OuterLayer
 from api.middleware.fast_path import FastPath, fast_routes
+from api.plugin import ApiPlugin
 from api.request_facts import REQUEST_ID
 from api.routes import (
     deliveries,
@@ -85,6 +86,9 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     configure_logging(settings.log_level, settings.log_format)
     tracer = tracer or open_tracer("api", f"{settings.core_host}:{settings.port}")
     state = AppState(settings, tracer)
+    plugins = installed(ApiPlugin)
+    for plugin in plugins:
+        state.add(plugin.api_parts(state))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -114,7 +118,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     )
     app.state.app_state = state
     recorder = state.metrics.recorder
-    routers = [each.router for each in ROUTES] + [each for plugin in installed() for each in plugin.routers()]
+    routers = [each.router for each in ROUTES] + [each for plugin in plugins for each in plugin.routers()]
     for router in routers:
         app.include_router(router)
         for route in router.routes:
@@ -124,15 +128,22 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     for code in error_codes():
         recorder.add(PROBLEMS, 0, code)
     add_pages(app)
-    for plugin in installed():
+    for plugin in plugins:
         plugin.add_to_app(app, state)
     add_error_handlers(app)
     describe_common_responses(app, requires_keys=settings.requires_keys)
     # The innermost layer comes first.
     fast = [fast_routes(each.router, each.FAST_HANDLERS) for each in (jobs, dialects, health)]
     app.add_middleware(FastPath, routes={at: route for each in fast for at, route in each.items()})
-    sections = [each for plugin in installed() for each in plugin.sections(state)]
-    app.add_middleware(InnerLayer, state=state, sections=sections)
+    sections = [each for plugin in plugins for each in plugin.sections(state)]
+    app.add_middleware(
+        InnerLayer,
+        settings=settings,
+        keys=state.keys,
+        rates=state.rate_limiter,
+        body_limits={path: most for plugin in plugins for path, most in plugin.body_limits(settings).items()},
+        sections=sections,
+    )
     if settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -143,7 +154,7 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
             max_age=3600,
         )
     app.add_middleware(OuterLayer, settings=settings, recorder=recorder)
-    for layer in (layer for plugin in installed() for layer in plugin.asgi_layers(state)):
+    for layer in (layer for plugin in plugins for layer in plugin.asgi_layers(state)):
         app.add_middleware(layer.cls, *layer.args, **layer.kwargs)
     return app
 

@@ -1,9 +1,9 @@
 """The state of one API process: its link to Redis and all objects that use it. Belongs to one event loop."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from api.jobs import Jobs, LateJobs
 from api.middleware.key_cache import KeyCache
@@ -12,7 +12,7 @@ from api.middleware.rate_limit import RateLimiter
 from corelane.broker.app import bell_envelope, make_celery
 from corelane.errors import InvalidInput
 from corelane.log import get_logger
-from corelane.plugin import installed
+from corelane.plugin import all_plugins
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.deliveries.log import DeliveryLog
@@ -69,13 +69,16 @@ class AppState:
         self.pauses = PauseStore(link, bell)
         self.deliveries = DeliveryLog(link)
         self.large_bodies = LargeBodies()
-        self.body_limits: Mapping[str, tuple[int, str]] = {
-            path: limit for plugin in installed() for path, limit in plugin.body_limits(settings).items()
-        }
-        self._of_plugins: dict[type, Any] = {
-            type(each): each for plugin in installed() for each in plugin.api_parts(self)
-        }
-        self._running = [each for each in self._of_plugins.values() if isinstance(each, Running)]
+        #: What plugins add.
+        self._of_plugins: dict[type, Any] = {}
+        self._running: list[Running] = []
+
+    def add(self, parts: Iterable[object]) -> None:
+        """Add a plugin's objects."""
+        for each in parts:
+            self._of_plugins[type(each)] = each
+            if isinstance(each, Running):
+                self._running.append(each)
 
     def of(self, kind: type[T]) -> T:
         """Return a plugin's object by its type; raise KeyError if no plugin has one."""
@@ -85,9 +88,9 @@ class AppState:
     @cached_property
     def dry_runs(self) -> DryRuns:
         """Return the plugin's object that forecasts jobs; raise InvalidInput if there is none."""
-        for plugin in installed():
+        for plugin in all_plugins():
             if (found := plugin.dry_runs(self)) is not None:
-                return found
+                return cast("DryRuns", found)
         raise InvalidInput("`dry_run` is not offered here: no plugin that forecasts jobs is installed")
 
     def start(self) -> None:

@@ -14,7 +14,6 @@ from typing import Any, get_args
 
 import torch
 
-from compile.added import FormatCompiler, FormatGraph
 from compile.ladder import Method, build_ladder
 from compile.manifests import Toolchain, host_tools
 from compile.model.loading import quiet_transformers
@@ -24,13 +23,14 @@ from compile.model.timing import one_thread
 from compile.neuron.build import build_for_neuron
 from compile.neuron.options import NeuronOptions, make_recipes
 from compile.plan import FIRST_STEPS, BuildPlan, Report, make_plan
+from compile.plugin import FormatCompiler, FormatGraph, format_compilers, target_compilers
 from compile.tasks.evaluation import EvalSet, F1Loss
 from compile.torch.cpu import BYTES_PER_WEIGHT, COMPILER, CpuDtype, cast, compile_trace, compiler_args, serialise, trace
 from compile.trial import Trial, Way, dtype_of, rank_ways, results_needed, run_trial
 from compile.verify import first_in_agreement, holds, judge_f1
 from corelane.artifacts.instructions import THIS_CPU, host_kind, instruction_sets, may_be_fast, rank_of, sets_up_to
 from corelane.artifacts.manifest import Artifact, artifact_folders, read_artifact
-from corelane.engine.backends.added import TORCHSCRIPT, added_formats, added_targets, all_targets
+from corelane.engine.backends.added import TORCHSCRIPT, added_formats, all_targets
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.packing import settle
 from corelane.engine.buckets import AUTO_BUCKETS, Bucket
@@ -70,8 +70,7 @@ def build(
     options, root = neuron or NeuronOptions(), settings.artifact_root
     with quiet_transformers(), one_thread():
         check_request(target, dtype, format, options)
-        added = added_targets().get(target)
-        compiler = None if added is None else added.compiler()
+        compiler = target_compilers().get(target)
         added_dtype = dtype if compiler is None else compiler.check(dtype)
         kind = check_kind(cpu_kind, target, dtype)
         plan = make_plan(
@@ -122,7 +121,7 @@ def check_request(target: str, dtype: str, format: str, neuron: NeuronOptions) -
     if format in formats:
         if target != "cpu":
             raise CompileFailed(f"format {format} is for target cpu, not for {target}")
-        formats[format].compiler().check(dtype)
+        format_compilers()[format].check(dtype)
     if target == "cpu" and dtype not in (AUTO, *get_args(CpuDtype)):
         raise CompileFailed(f"{dtype!r} is not a dtype; choose {AUTO}, {', '.join(get_args(CpuDtype))}")
 
@@ -229,12 +228,12 @@ def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | No
 
 def choose_formats(dtype: str, format: str, eval_set: EvalSet | None) -> list[FormatCompiler]:
     """Return the other formats to convert to: the one asked for, or all that are installed if there will be a trial."""
-    formats = added_formats()
-    if format in formats:
-        return [formats[format].compiler()]
+    compilers, formats = format_compilers(), added_formats()
+    if format in compilers:
+        return [compilers[format]]
     if not dtype == format == AUTO or eval_set is None:
         return []
-    return [each.compiler() for each in formats.values() if each.is_installed]
+    return [compiler for name, compiler in compilers.items() if formats[name].is_installed]
 
 
 def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> Method:

@@ -18,12 +18,12 @@ __version__ = "0.1.0"
 
 def __getattr__(name: str) -> Any:
     """Return what a plugin exports under this name."""
-    from corelane.plugin import installed
+    from corelane.plugin import all_plugins
 
     if name == "Handler":
         return import_module("corelane.tasks.handler.interface").Handler
     # Python itself looks up names with underscores, and looks up a module's name before it imports the module.
-    for plugin in () if name.startswith("_") else installed():
+    for plugin in () if name.startswith("_") else all_plugins():
         if (module := plugin.exports().get(name)) is not None:
             return getattr(import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,7 +7,7 @@ parent by a W3C ``traceparent``, the text that requests bring and jobs keep. Not
 from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
-from corelane.plugin import installed
+from corelane.plugin import Plugin, installed
 
 #: The role of a step in its trace, as in OpenTelemetry.
 Kind = Literal["server", "client", "producer", "consumer", "internal"]
@@ -58,6 +58,14 @@ class Tracer(Protocol):
         ...
 
 
+class TracingPlugin(Plugin):
+    """A plugin that sends traces somewhere."""
+
+    def tracer(self, role: str, instance: str) -> Tracer | None:
+        """Return the tracer of this process, None if there is none to send to (``open_tracer``)."""
+        return None
+
+
 def is_sampled(traceparent: str) -> bool:
     """Return whether the sender of a well-formed traceparent records its trace."""
     return bool(traceparent) and bool(int(traceparent[53:55], 16) & 1)
@@ -69,5 +77,5 @@ def open_tracer(role: str, instance: str) -> Tracer | None:
     A process that forks calls it after the fork. ``role`` is the service's name in traces unless the environment names
     one; ``instance`` distinguishes processes with the same role.
     """
-    tracers = (plugin.tracer(role, instance) for plugin in installed())
+    tracers = (plugin.tracer(role, instance) for plugin in installed(TracingPlugin))
     return next((tracer for tracer in tracers if tracer is not None), None)

@@ -12,6 +12,7 @@ from corelane.settings import Settings
 from workers.core.observer import ObserverFactory
 from workers.core.process import CoreProcess
 from workers.models.runners import Loader
+from workers.plugin import WorkerPlugin
 
 
 class GivenRunners(Loader):
@@ -43,7 +44,7 @@ class SimulatedCore(CoreProcess):
     ) -> None:
         first, *others = runners
         settings = settings.model_copy(update={"model": first, "models": tuple(others)})
-        observers = [*observers, *(plugin.observers for plugin in installed())]
+        observers = [*observers, *(plugin.observers for plugin in installed(WorkerPlugin))]
         super().__init__(settings, core, bell, loader=GivenRunners(runners), observers=observers)
 
     def begin_life(self) -> None:

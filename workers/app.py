@@ -1,7 +1,7 @@
 """The Celery app of the worker processes: ``celery -A workers.app worker …``, an entry point.
 
 All tasks are registered here, in one place, and call plain functions. The queues that a process reads determine its
-role and its loops (``workers.loops.roles``). A process that serves a core has ``CORELANE_CORE`` set.
+role and its loops (``workers.roles``). A process that serves a core has ``CORELANE_CORE`` set.
 """
 
 import multiprocessing
@@ -26,7 +26,8 @@ from corelane.store.schema import require_schema
 from workers.core.duplicate_host import require_own_name
 from workers.core.faults import FaultRecord
 from workers.loops.loop import add_loops
-from workers.loops.roles import loops_by_queue
+from workers.plugin import WorkerPlugin
+from workers.roles import loops_by_queue
 
 log = get_logger(__name__)
 
@@ -84,7 +85,7 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
         # handed to one. A handler may start some: see ``bootsteps.follow_ends``.
         config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
         config |= {"daemon": False, "authkey": AuthenticationString(config["authkey"])}
-        observers = [plugin.observers for plugin in installed()]
+        observers = [plugin.observers for plugin in installed(WorkerPlugin)]
         process = held["core"] = CoreProcess(settings, core, bell_envelope(celery), record, observers=observers)
         process.start(should_stop)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from traceback import clear_frames
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
@@ -22,8 +22,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.errors import refuse
 from api.middleware.hosts import PREFIX, forwarded, is_allowed, is_private
 from api.middleware.json_bodies import JsonRequest, enter
+from api.middleware.key_cache import KeyCache
 from api.middleware.packed_bodies import unpack
-from api.middleware.rate_limit import Kind, RateStanding, address_of
+from api.middleware.rate_limit import Kind, RateLimiter, RateStanding, address_of
 from api.middleware.sections import Section, own_cookies
 from api.middleware.unread_body import RequestBody, send_while_unread
 from api.middleware.wrong_keys import WrongKeys
@@ -37,9 +38,6 @@ from corelane.log import bind_lines
 from corelane.metrics.definitions import HTTP_REQUEST_S, HTTP_REQUESTS
 from corelane.metrics.recorder import OTHER, Recorder
 from corelane.settings import Settings
-
-if TYPE_CHECKING:
-    from api.state import AppState
 
 #: Most digits of a number that a caller sends. Longer ones are mistakes, and Python refuses thousands of digits.
 MOST_DIGITS = 18
@@ -155,13 +153,19 @@ class OuterLayer:
 class InnerLayer:
     """The layer in front of the routes: refuses with 401, 403, 413 or 429, or passes a request on with its caller."""
 
-    def __init__(self, app: ASGIApp, state: "AppState", sections: Sequence[Section] = ()) -> None:
-        self._app = app
-        self._sections = sections
-        self._body_limits = state.body_limits
-        self._settings = settings = state.settings
-        self._keys = state.keys
-        self._rates = state.rate_limiter
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        settings: Settings,
+        keys: KeyCache,
+        rates: RateLimiter,
+        body_limits: Mapping[str, tuple[int, str]],
+        sections: Sequence[Section],
+    ) -> None:
+        """``body_limits`` are the most bytes of a body and their setting, by path, where they differ from the usual."""
+        self._app, self._settings, self._sections = app, settings, sections
+        self._keys, self._rates, self._body_limits = keys, rates, body_limits
         self._wrong_keys = WrongKeys()
         self._guards_metrics = settings.requires_keys and not settings.open_metrics
 

@@ -14,6 +14,7 @@ from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
 from corelane.cli.jobs import jobs
 from corelane.cli.keys import keys
+from corelane.cli.plugin import CommandPlugin
 from corelane.cli.redis_users import redis_acl
 from corelane.cli.roles import api, deliveries, flower, keeper, worker
 from corelane.cli.run import run
@@ -52,7 +53,7 @@ def make_cli() -> typer.Typer:
         cli.add_typer(group, name=name)
     for role in (api, worker, keeper, deliveries, flower, health):
         cli.command(rich_help_panel="One process of the fleet")(role)
-    for plugin in installed():
+    for plugin in installed(CommandPlugin):
         plugin.commands(cli)
     return cli
 

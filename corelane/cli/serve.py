@@ -22,6 +22,7 @@ from corelane.cli.default_model import with_default_model
 from corelane.cli.errors import require
 from corelane.cli.folders import PARTS_FILE, only_one, places
 from corelane.cli.own_fleet import STOP_ORDER, OwnFleet
+from corelane.cli.plugin import CommandPlugin
 from corelane.cli.redis_users import warn_of_password
 from corelane.cli.roles import NEEDS, require_role
 from corelane.cli.serve_output import JsonOutput, PrettyOutput, ServeOutput, entry, ready_page
@@ -149,7 +150,7 @@ async def _run(fleet: OwnFleet) -> None:
     if supervisor.is_over:
         return
     tasks = [_report_issues(fleet.settings, supervisor)]
-    for plugin in installed() if has_workers else ():
+    for plugin in installed(CommandPlugin) if has_workers else ():
         tasks += plugin.serve_tasks(fleet.settings, supervisor)
     beside = [asyncio.create_task(task) for task in tasks]
     ready = asyncio.create_task(fleet.until_ready(), name="until_ready")

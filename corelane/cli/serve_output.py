@@ -20,6 +20,7 @@ from rich.markup import escape
 from rich.panel import Panel
 from rich.text import Text
 
+from corelane.cli.plugin import CommandPlugin
 from corelane.cli.webhook_secrets import kept_secret
 from corelane.domain.addresses import local_url
 from corelane.domain.jobs import DEFAULT_TASK
@@ -142,7 +143,9 @@ def ready_page(settings: Settings, password: str, roles: frozenset[str]) -> Read
         api = local_url(settings.host, settings.port)
         key = " --api-key clk_…" if settings.requires_keys else ""
         first = f"{own_command()} {task_named(DEFAULT_TASK).first_try} --url {api}{key}"
-        added = {name: f"{api}{path}" for each in installed() for name, path in each.addresses(settings).items()}
+        added = {
+            name: f"{api}{path}" for each in installed(CommandPlugin) for name, path in each.addresses(settings).items()
+        }
         lines += [f"API      {api}", f"Docs     {api}/docs"]
         lines += [f"{name.capitalize():8} {address}" for name, address in added.items()]
         below.append(f"Try      {first}")

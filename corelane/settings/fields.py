@@ -8,7 +8,7 @@ from typing import Literal
 from pydantic import Field
 from pydantic_settings import BaseSettings
 
-from corelane.plugin import installed
+from corelane.plugin import all_plugins
 
 #: The name of a service: one character of the alphabet of ids.
 CELL_NAME = r"[0-9a-hjkmnp-tv-z]"
@@ -20,7 +20,7 @@ OFF = "off"
 KERNEL_VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
 
 #: The settings that plugins add.
-PLUGIN_FIELDS = tuple(fields for plugin in installed() if (fields := plugin.settings()) is not None)
+PLUGIN_FIELDS = tuple(fields for plugin in all_plugins() if (fields := plugin.settings()) is not None)
 
 
 class PriceFields(BaseSettings):

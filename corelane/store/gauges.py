@@ -26,6 +26,7 @@ from corelane.store.link.link import CommonLink, pairs, texts
 from corelane.store.metrics import GONE_MS, read_sums
 from corelane.store.overdue import CARRIERS, read_waits
 from corelane.store.pauses import read_pauses
+from corelane.store.plugin import StorePlugin
 from corelane.store.redis_info import Replication, read_info, read_redis
 from corelane.store.scaling import read_stopped
 
@@ -120,7 +121,7 @@ async def read_all(link: CommonLink) -> tuple[Series, list[MetricSample]]:
     samples += [MetricSample(m.PAUSED_S, seconds, (kind,)) for kind, seconds in await _longest_pauses(link)]
     waits = await read_waits(link)
     samples += [MetricSample(m.WAITING_S, waits.get(name, 0.0), (name,)) for name in CARRIERS]
-    for plugin in installed():
+    for plugin in installed(StorePlugin):
         with PassedOver(plugin.name, "gauges"):
             samples += await plugin.gauges(link)
     samples += [*await _read_processes(link), *await _read_redis(link), MetricSample(m.STORE_UP, 1)]

@@ -23,6 +23,7 @@ from corelane.store.fleet import Fleet
 from corelane.store.link.link import CommonLink, pairs, texts
 from corelane.store.overdue import CARRIERS, only_overdue, read_waits
 from corelane.store.pauses import read_pauses
+from corelane.store.plugin import StorePlugin
 from corelane.store.redis_info import RedisState, read_redis
 from corelane.store.scaling import read_stopped
 
@@ -90,7 +91,7 @@ async def read_issues(link: CommonLink, cores: Sequence[Mapping[str, Any]]) -> l
     _, _, dead, _ = await DeliveryLog(link).counts()
     resting = await DeliveryLog(link).resting(SHOWN_HOSTS)
     of_plugins: list[HealthIssue] = []
-    for plugin in installed():
+    for plugin in installed(StorePlugin):
         with PassedOver(plugin.name, "health_issues"):
             of_plugins += await plugin.health_issues(link)
     return [

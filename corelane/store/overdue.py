@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from corelane.metrics.conditions import WORK_OVERDUE
 from corelane.plugin import installed
 from corelane.store.link.link import CommonLink, pairs
+from corelane.store.plugin import StorePlugin
 
 #: Work that could go on but has waited longer than this shows that something is broken, in seconds.
 OVERDUE_S = WORK_OVERDUE.bound
@@ -18,7 +19,7 @@ CARRIERS = {
     "webhooks": "`corelane deliveries`",
     "sweeps": "`corelane keeper`",
     "feeding": "`corelane keeper`",
-    **{name: "`corelane keeper`" for plugin in installed() for name in plugin.overdue},
+    **{name: "`corelane keeper`" for plugin in installed(StorePlugin) for name in plugin.overdue},
 }
 
 #: Seconds that each kind of work has waited; kinds without work are left out.

@@ -17,6 +17,7 @@ from corelane.store.fleet import FORGET_CORE_MS
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import PREFIX, read_library
 from corelane.store.link.link import pairs
+from corelane.store.plugin import StorePlugin
 from corelane.tasks.registry import parse_options
 from corelane.tasks.results import failed_result
 
@@ -54,7 +55,9 @@ class Upkeep:
         #: What plugins' own hooks of ``prune`` take. If a plugin cannot say it, nothing is pruned.
         self._of_plugins: dict[str, object] | None = None
         with PassedOver("plugins", "prune"):
-            self._of_plugins = {name: each for plugin in installed() for name, each in plugin.prune(settings).items()}
+            self._of_plugins = {
+                name: each for plugin in installed(StorePlugin) for name, each in plugin.prune(settings).items()
+            }
 
     def return_lapsed(self) -> int:
         """Return lapsed leases to the lanes; return the number of slices in them."""

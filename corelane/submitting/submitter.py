@@ -41,6 +41,7 @@ from corelane.store.jobs.records import JobRecord, PromiseRecord
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.link.link import VersionClosed
+from corelane.store.plugin import StorePlugin
 from corelane.submitting.model_tasks import ModelTasks
 from corelane.submitting.refusals import ALL_OWNERS, Refusals
 from corelane.submitting.texts import StoredTexts
@@ -187,7 +188,7 @@ class Submitter:
 
     async def _check_url(self, name: str, url: str, owner: str) -> None:
         """Let the plugin for inputs and outputs check a URL; raise UrlRefused if no plugin does."""
-        for plugin in installed():
+        for plugin in installed(StorePlugin):
             if await plugin.check_url(self._settings, self._store, name, url, owner):
                 return
         raise UrlRefused(f"this service takes no `{name}`")

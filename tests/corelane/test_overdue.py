@@ -16,8 +16,8 @@ from corelane.store.overdue import only_overdue, read_waits
 from corelane.store.upkeep import Upkeep
 from tests.deliveries_for_tests import Deliveries, schedule
 from tests.waiting import eventually
-from workers.loops.roles import watching
 from workers.loops.rounds import Alarm
+from workers.roles import watching
 
 MINUTE_MS = 60_000
 

@@ -37,7 +37,7 @@ from tests.trip import Tracer, Trip
 from tests.waiting import eventually
 from workers.core.drain import drain
 from workers.core.process import CoreProcess
-from workers.loops.roles import sending
+from workers.roles import sending
 
 #: Most lines of the functions that the parts enter, and most files of all parts together. What a task is (its items,
 #: options, rows and estimates) stands in eight files that a question enters since there may be several.

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from corelane.plugin import GROUP, installed
+from corelane.plugin import GROUP, all_plugins
 from corelane.tasks.question_answering.wire import Question
 from tests.integration.conftest import start_fleet, stop_fleet
 from tests.redis_for_tests import admin_url, client_of
 
 #: The plugins that come with Corelane, those in the folder of a task too.
-NAMES = [plugin.name for plugin in installed() if type(plugin).__module__.startswith("corelane.")]
+NAMES = [plugin.name for plugin in all_plugins() if type(plugin).__module__.startswith("corelane.")]
 
 #: A service in one process: the API, the loops of its keeper and its sender, and a core.
 SERVE = """
@@ -29,16 +29,17 @@ from corelane.domain.dispatch import Core
 from corelane.engine.backends.added import added_formats, all_targets
 from corelane.log import configure_logging
 from corelane.plugin import installed
+from workers.plugin import WorkerPlugin
 from corelane.settings import Settings
 from workers.core.drain import drain
 from workers.core.process import CoreProcess
-from workers.loops.roles import loops_by_queue
+from workers.roles import loops_by_queue
 
 groups = typer.main.get_command(make_cli()).commands
 settings = Settings()
 configure_logging(settings.log_level, "json")
 app, celery = create_app(settings), make_celery(settings)
-observers = [plugin.observers for plugin in installed()]
+observers = [plugin.observers for plugin in installed(WorkerPlugin)]
 core = CoreProcess(settings, Core("test", 0), bell_envelope(celery), observers=observers)
 core.start(lambda: False)
 loops = [loop for make, _ in loops_by_queue(celery, settings).values() for loop in make()]

@@ -30,7 +30,7 @@ from tests.corelane.store_bench import Bench, age, answered, claimed
 from tests.deliveries_for_tests import Deliveries, Found, schedule
 from tests.receivers import Post, dripping, listener, receiver
 from tests.waiting import eventually
-from workers.loops.roles import sending
+from workers.roles import sending
 from workers.webhooks import Hold, deliver
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()

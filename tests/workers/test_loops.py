@@ -15,11 +15,14 @@ from corelane.settings import Settings
 from corelane.store.gauges import read_all
 from corelane.store.health_issues import find_issues
 from corelane.store.link.blocking import Link
+from corelane.store.plugin import StorePlugin
 from corelane.store.upkeep import Upkeep
+from corelane.tracing import TracingPlugin
 from tests.corelane.store_bench import VERSION, announce
 from tests.waiting import eventually
 from workers.loops.loop import STUCK_CHECKS, STUCK_STATUS, Guard, Loop
-from workers.loops.roles import loops_by_queue
+from workers.plugin import WorkerPlugin
+from workers.roles import loops_by_queue
 
 OUTAGE = Outage(get_logger(__name__), "store")
 
@@ -82,8 +85,10 @@ def test_plugin_whose_hooks_raise_stops_neither_the_keeper_nor_what_reads_the_wh
     settings: Settings, monkeypatch: pytest.MonkeyPatch, bell: str
 ) -> None:
     announce(settings, "test/0", VERSION, ["default"])
-    for hook in ("loops", "prune", "tracer", "gauges", "health_issues"):
-        monkeypatch.setattr(installed()[0], hook, lambda *_: 1 / 0)
+    hooks = {WorkerPlugin: ["loops"], TracingPlugin: ["tracer"], StorePlugin: ["prune", "gauges", "health_issues"]}
+    for door, names in hooks.items():
+        for name in names:
+            monkeypatch.setattr(installed(door)[0], name, lambda *_: 1 / 0)
     for make, _ in loops_by_queue(make_celery(settings), settings).values():
         assert {"watch", "metrics"} < {loop.name for loop in make()}
     assert Upkeep(settings, bell).forget() == 0

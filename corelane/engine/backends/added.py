@@ -5,17 +5,16 @@ a process finds its cores before it imports torch.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.errors import ArtifactRefused
 from corelane.errors.extras import install_command
-from corelane.plugin import installed
+from corelane.plugin import Plugin, installed
 
 if TYPE_CHECKING:
-    from compile.added import FormatCompiler, TargetCompiler
     from corelane.artifacts.manifest import Artifact
     from corelane.engine.backends.protocol import Backend, Pass
 
@@ -43,10 +42,6 @@ class AddedTarget(ABC):
     def open(self) -> "Backend":
         """Open the backend for the only device that this process sees; raises SetupError."""
 
-    @abstractmethod
-    def compiler(self) -> "TargetCompiler":
-        """Return the compiler of models for this target."""
-
 
 class AddedFormat(ABC):
     """A format of artifacts for the CPU that a plugin adds. One process runs models of several formats."""
@@ -66,19 +61,27 @@ class AddedFormat(ABC):
     def open(self, artifact: "Artifact", file: str) -> "Pass":
         """Load a file with checked digests; raises ArtifactRefused, SetupError or the library's own errors."""
 
-    @abstractmethod
-    def compiler(self) -> "FormatCompiler":
-        """Return the compiler of models to this format."""
+
+class BackendPlugin(Plugin):
+    """A plugin that adds targets, or formats of artifacts for the CPU."""
+
+    def targets(self) -> "Iterable[AddedTarget]":
+        """Return the targets whose artifacts it runs."""
+        return ()
+
+    def formats(self) -> "Iterable[AddedFormat]":
+        """Return its formats of artifacts for the CPU."""
+        return ()
 
 
 def added_targets() -> dict[str, AddedTarget]:
     """Return the targets that the installed plugins add, by name."""
-    return {target.name: target for plugin in installed() for target in plugin.targets()}
+    return {target.name: target for plugin in installed(BackendPlugin) for target in plugin.targets()}
 
 
 def added_formats() -> dict[str, AddedFormat]:
     """Return the formats that the installed plugins add, by name."""
-    return {format.name: format for plugin in installed() for format in plugin.formats()}
+    return {format.name: format for plugin in installed(BackendPlugin) for format in plugin.formats()}
 
 
 def all_targets() -> tuple[str, ...]:

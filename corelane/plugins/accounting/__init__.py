@@ -4,7 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from corelane.plugin import Plugin
+from api.plugin import ApiPlugin
+from corelane.cli.plugin import CommandPlugin
+from corelane.store.plugin import StorePlugin
+from corelane.tracing import TracingPlugin
+from workers.plugin import WorkerPlugin
 
 if TYPE_CHECKING:
     import typer
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
     from corelane.tracing import Tracer
 
 
-class AccountingPlugin(Plugin):
+class AccountingPlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin, TracingPlugin):
     """``/v1/usage`` and ``corelane usage``, dry runs, the usage and the times of jobs, and their traces."""
 
     name = "accounting"

@@ -4,7 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corelane.plugin import Plugin
+from api.plugin import ApiPlugin
+from corelane.cli.plugin import CommandPlugin
+from corelane.store.plugin import StorePlugin
+from workers.plugin import WorkerPlugin
 
 if TYPE_CHECKING:
     import typer
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from workers.loops.loop import Loop, LoopTools
 
 
-class ConsolePlugin(Plugin):
+class ConsolePlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin):
     """The overview, the history, bulk actions and failed items, and the pages that show them."""
 
     name = "console"

@@ -4,7 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corelane.plugin import Plugin
+from api.plugin import ApiPlugin
+from corelane.cli.plugin import CommandPlugin
+from corelane.store.plugin import StorePlugin
+from workers.plugin import WorkerPlugin
 
 if TYPE_CHECKING:
     import typer
@@ -25,7 +28,7 @@ FORM_BYTES = 64 * 1024
 UPLOAD_PATHS = ("/v1/files", "/console/files")
 
 
-class FilesPlugin(Plugin):
+class FilesPlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin):
     """The plugin's parts; each method imports the modules that it needs."""
 
     name = "files"

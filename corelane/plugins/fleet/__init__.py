@@ -3,7 +3,10 @@
 from collections.abc import Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from corelane.plugin import Plugin
+from api.plugin import ApiPlugin
+from corelane.cli.plugin import CommandPlugin
+from corelane.store.plugin import StorePlugin
+from workers.plugin import WorkerPlugin
 
 if TYPE_CHECKING:
     import typer
@@ -16,7 +19,7 @@ if TYPE_CHECKING:
     from workers.loops.loop import Loop, LoopTools
 
 
-class FleetPlugin(Plugin):
+class FleetPlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin):
     """``/v1/scaling``, its gauges, the autoscaler of `serve`, ``corelane compose``, ``logs`` and ``down``."""
 
     name = "fleet"

@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from corelane.plugin import Plugin
+from corelane.cli.plugin import CommandPlugin
 
 if TYPE_CHECKING:
     import typer
 
 
-class LabPlugin(Plugin):
+class LabPlugin(CommandPlugin):
     """Two groups of commands."""
 
     name = "lab"

@@ -16,7 +16,7 @@ from corelane.domain.jobs import Priority
 from corelane.metrics import conditions
 from corelane.metrics.definitions import LATENCY_S
 from corelane.metrics.recorder import ABOVE, SEPARATOR, bucket_name
-from corelane.plugin import installed
+from corelane.plugin import all_plugins
 from corelane.store import keys
 
 FOLDER = Path(__file__).parent.parent / "lua"
@@ -77,7 +77,7 @@ def read_code(extra: Sequence[Path] | None = None) -> str:
     These are the areas of installed plugins, or ``extra``. Raise ValueError if two areas have the same name.
     """
     if extra is None:
-        extra = [path for plugin in installed() for path in plugin.lua()]
+        extra = [path for plugin in all_plugins() for path in plugin.lua()]
     files = [*(FOLDER / f"{name}.lua" for name in AREAS), *extra]
     if len(names := {path.stem for path in files}) < len(files):
         raise ValueError(f"two areas of the Lua library have one name: {sorted(path.stem for path in files)}")

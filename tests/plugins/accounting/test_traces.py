@@ -30,7 +30,7 @@ from tests.waiting import eventually
 from workers.core.drain import drain
 from workers.core.process import CoreProcess
 from workers.loops import rounds
-from workers.loops.roles import sending
+from workers.roles import sending
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 

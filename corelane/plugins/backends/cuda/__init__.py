@@ -7,7 +7,6 @@ from corelane.engine.backends.added import AddedTarget
 from corelane.plugins.backends.cuda.gpus import find_gpus
 
 if TYPE_CHECKING:
-    from compile.added import TargetCompiler
     from corelane.engine.backends.protocol import Backend
 
 
@@ -25,9 +24,3 @@ class CudaTarget(AddedTarget):
         from corelane.plugins.backends.cuda.backend import CudaBackend
 
         return CudaBackend()
-
-    def compiler(self) -> "TargetCompiler":
-        """Return the compiler for GPUs."""
-        from corelane.plugins.backends.cuda.compiler import CudaCompiler
-
-        return CudaCompiler()

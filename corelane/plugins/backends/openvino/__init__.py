@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 from corelane.engine.backends.added import AddedFormat
 
 if TYPE_CHECKING:
-    from compile.added import FormatCompiler
     from corelane.artifacts.manifest import Artifact
     from corelane.engine.backends.protocol import Pass
 
@@ -20,9 +19,3 @@ class OpenVinoFormat(AddedFormat):
         from corelane.plugins.backends.openvino.graph import open_graph
 
         return open_graph(artifact, file)
-
-    def compiler(self) -> "FormatCompiler":
-        """Return the compiler, which quantises models."""
-        from corelane.plugins.backends.openvino.compiler import OpenVinoCompiler
-
-        return OpenVinoCompiler()

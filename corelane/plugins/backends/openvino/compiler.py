@@ -4,9 +4,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compile.added import FormatGraph
 from compile.model.reference import Run, runner_of
 from compile.plan import BuildPlan
+from compile.plugin import FormatGraph
 from compile.tasks.evaluation import EvalSet
 from corelane.errors import CompileFailed
 from corelane.plugins.backends.openvino.graph import forward_of, require_openvino, weights_of

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from api.plugin import ApiPlugin
 from corelane.domain.api_keys import Scope
 from corelane.plugin import installed
 
@@ -34,7 +35,7 @@ class ConsolePages:
 
 
 #: The pages that plugins add.
-ADDED = tuple(pages for plugin in installed() if isinstance(pages := plugin.console(), ConsolePages))
+ADDED = tuple(pages for plugin in installed(ApiPlugin) if isinstance(pages := plugin.console(), ConsolePages))
 
 NAV = (
     NavEntry("Overview", ".", "o"),

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from corelane.plugin import Plugin
+from corelane.cli.plugin import CommandPlugin
 
 if TYPE_CHECKING:
     import typer
 
 
-class TunePlugin(Plugin):
+class TunePlugin(CommandPlugin):
     """``corelane tune``, ``distil``, ``eval`` and ``calibrate``; ``corelane.pipeline``."""
 
     name = "tune"

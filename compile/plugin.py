@@ -1,18 +1,19 @@
-"""What a plugin provides so that Corelane can compile for its targets and formats (``engine/backends/added.py``)."""
+"""The door of the compiler: what a plugin provides so that Corelane compiles for its targets and to its formats."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from compile.model.reference import Run
-from compile.tasks.evaluation import EvalSet
-from corelane.artifacts.manifest import Format
+from corelane.plugin import Plugin, installed
 
 if TYPE_CHECKING:
     from compile.ladder import Method
+    from compile.model.reference import Run
     from compile.plan import BuildPlan
+    from compile.tasks.evaluation import EvalSet
     from compile.trial import Way
+    from corelane.artifacts.manifest import Format
 
 
 class TargetCompiler(Protocol):
@@ -34,8 +35,8 @@ class FormatGraph:
     ``write`` makes its files and returns their bytes. The manifest records ``compiler``, ``arguments`` and ``tools``.
     """
 
-    format: Format
-    run: Callable[[], Run]
+    format: "Format"
+    run: "Callable[[], Run]"
     write: Callable[[Path], int]
     file: str
     compiler: str
@@ -55,6 +56,28 @@ class FormatCompiler(Protocol):
         """Raise CompileFailed if the format does not support this dtype, SetupError if its library is not installed."""
         ...
 
-    def make_graph(self, plan: "BuildPlan", eval_set: EvalSet | None) -> FormatGraph:
+    def make_graph(self, plan: "BuildPlan", eval_set: "EvalSet | None") -> FormatGraph:
         """Convert the network, calibrated on an eval set's items or else on the samples; raises CompileFailed."""
         ...
+
+
+class CompilePlugin(Plugin):
+    """A plugin that compiles for targets or formats which it runs too (``corelane.engine.backends.added``)."""
+
+    def target_compilers(self) -> Mapping[str, TargetCompiler]:
+        """Return the compilers for its targets, by the target's name."""
+        return {}
+
+    def format_compilers(self) -> Mapping[str, FormatCompiler]:
+        """Return the compilers to its formats, by the format's name."""
+        return {}
+
+
+def target_compilers() -> dict[str, TargetCompiler]:
+    """Return the compilers for targets that the installed plugins add, by the target's name."""
+    return {name: each for plugin in installed(CompilePlugin) for name, each in plugin.target_compilers().items()}
+
+
+def format_compilers() -> dict[str, FormatCompiler]:
+    """Return the compilers to formats that the installed plugins add, by the format's name."""
+    return {name: each for plugin in installed(CompilePlugin) for name, each in plugin.format_compilers().items()}

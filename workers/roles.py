@@ -15,6 +15,7 @@ from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.tracing import Tracer, open_tracer
 from workers.loops.loop import Loop, LoopsByQueue, LoopTools
+from workers.plugin import WorkerPlugin
 
 log = get_logger(__name__)
 
@@ -67,7 +68,7 @@ def tracer_of(role: str, settings: Settings) -> Tracer | None:
 def of_plugins(queue: str, tools: LoopTools) -> list[Loop]:
     """Return the loops that plugins add for a queue."""
     loops: list[Loop] = []
-    for plugin in installed():
+    for plugin in installed(WorkerPlugin):
         with PassedOver(plugin.name, "loops"):
             loops += plugin.loops(queue, tools)
     return loops

@@ -1,0 +1,39 @@
+"""The door of the store: what a plugin that keeps data of its own in Redis adds to the care of all data."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from corelane.plugin import Plugin
+
+if TYPE_CHECKING:
+    from corelane.domain.health_issues import HealthIssue
+    from corelane.metrics.exposition import MetricSample
+    from corelane.settings import Settings
+    from corelane.store.jobs.store import JobStore
+    from corelane.store.link.link import CommonLink
+
+
+class StorePlugin(Plugin):
+    """A plugin with data of its own in the store."""
+
+    #: The kinds of its work that the keeper does, and that may become overdue (``corelane.store.overdue``).
+    overdue: Sequence[str] = ()
+
+    async def check_url(self, settings: "Settings", store: "JobStore", name: str, url: str, owner: str) -> bool:
+        """Return whether this plugin handles a job's ``input_url`` or ``output_url``; raise the error that refuses it.
+
+        ``name`` is the name of the field. A URL that no plugin handles is refused.
+        """
+        return False
+
+    async def gauges(self, link: "CommonLink") -> "Sequence[MetricSample]":
+        """Return its samples for ``/metrics``, read from Redis at each scrape."""
+        return ()
+
+    async def health_issues(self, link: "CommonLink") -> "Sequence[HealthIssue]":
+        """Return the issues of its part of the service, for ``/v1/overview`` and `corelane doctor`."""
+        return ()
+
+    def prune(self, settings: "Settings") -> Mapping[str, object]:
+        """Return arguments of the keeper's ``prune`` for the plugin's own hook in Lua."""
+        return {}

@@ -137,7 +137,7 @@ check: $(VENV)/.installed-dev ## Lint, types, import contracts, the Lua library
 	$(BIN)/python -m tests.names
 
 .PHONY: house
-house: $(VENV)/.installed-dev ## Measure the house: lines of each part, arrows, circles, lengths of functions
+house: $(VENV)/.installed-dev ## Measure the house: how large it is, what its users meet, what imports what
 	@$(BIN)/python -m tests.house; $(BIN)/python -m tests.names | tail -n 1
 
 .PHONY: bench

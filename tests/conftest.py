@@ -28,12 +28,12 @@ from corelane.artifacts.manifest import Artifact
 from corelane.broker.app import bell_envelope, make_celery
 from corelane.cli.redis_server import server_argv
 from corelane.settings import Settings
-from tests import cpu_kinds
-from tests.artifacts_for_tests import keep_built_in, keep_tiny_artifact, keep_tiny_model
-from tests.neuron_for_tests import save_neuron_artifact, save_neuron_python
-from tests.redis_for_tests import USER, admin_url, client_of, server_binary, service_url, users_file
-from tests.s3 import S3Server, serving
-from tests.waiting import eventually
+from tests.tools import cpu_kinds
+from tests.tools.artifacts import keep_built_in, keep_tiny_artifact, keep_tiny_model
+from tests.tools.neuron import save_neuron_artifact, save_neuron_python
+from tests.tools.redis import USER, admin_url, client_of, server_binary, service_url, users_file
+from tests.tools.s3 import S3Server, serving
+from tests.tools.waiting import eventually
 
 if TYPE_CHECKING:
     from tests.integration.conftest import Fleet

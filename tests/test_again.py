@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.artifacts_for_tests import ROOT
-from tests.waiting import eventually
+from tests.tools.artifacts import ROOT
+from tests.tools.waiting import eventually
 
 #: Tests that fail beside others only, as xdist sets this variable.
 FLAKY = """

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.artifacts_for_tests import ROOT
+from tests.tools.artifacts import ROOT
 
 
 def test_no_setting_in_the_environment_reaches_a_test_or_a_process_that_it_starts() -> None:

@@ -16,7 +16,7 @@ from api.app import create_app
 from api.serve import KEEP_ALIVE_S, make_config, serve
 from corelane.settings import Settings
 from tests.corelane.store_bench import Bench
-from tests.keys_for_tests import add_keys, as_owner
+from tests.tools.keys import add_keys, as_owner
 
 
 @dataclass

@@ -18,7 +18,7 @@ import redis
 from corelane.settings import Settings
 from tests.api.conftest import Service, run_service
 from tests.api.wires import connect, connections, request
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 ONE = {"question": "Who?", "context": "Ada."}
 

@@ -7,8 +7,8 @@ from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
 from tests.api.test_layers import bearer, serving
-from tests.deliveries_for_tests import schedule
-from tests.keys_for_tests import add_keys, as_owner
+from tests.tools.deliveries import schedule
+from tests.tools.keys import add_keys, as_owner
 
 
 def give_up(raw: redis.Redis, delivery: str) -> None:

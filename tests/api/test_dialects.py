@@ -14,9 +14,9 @@ from api import jobs
 from corelane.tasks.dialects import listed
 from corelane.tasks.registry import DIALECTS, TASKS
 from tests.api.conftest import Service
-from tests.others_clients import check_cohere, check_hugging_face, check_openai
-from tests.told_core import TOO_LONG, telling
-from tests.waiting import eventually
+from tests.tools.others_clients import check_cohere, check_hugging_face, check_openai
+from tests.tools.told_core import TOO_LONG, telling
+from tests.tools.waiting import eventually
 
 AT_ONCE, SLOW = {"Prefer": "wait=0"}, {"Prefer": "wait=1"}
 FEATURES = "/v1/hf/feature-extraction"

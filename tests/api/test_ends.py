@@ -15,9 +15,9 @@ from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.deliveries.sending import Attempt
 from tests.corelane.store_bench import answer_all, answered, claimed
-from tests.deliveries_for_tests import Deliveries
 from tests.plugins.files.batch_bench import BatchBench, line
 from tests.plugins.files.test_files import upload
+from tests.tools.deliveries import Deliveries
 
 ONE = {"question": "Who wrote it?", "context": "Ada wrote it."}
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -22,7 +22,7 @@ from tests.api.conftest import Service
 from tests.api.office import ONE
 from tests.api.test_jobs import core_of
 from tests.corelane.store_bench import answer_all
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 JSON = {"content-type": "application/json"}
 BODY = b'{"question": "Who wrote it?", "context": "Ada wrote it."}'

@@ -24,7 +24,7 @@ from tests.api.conftest import Service, run_service
 from tests.chaos.processes import armed
 from tests.corelane.store_bench import VERSION
 from tests.plugins.files.batch_bench import BatchBench
-from tests.s3 import S3Server, put
+from tests.tools.s3 import S3Server, put
 
 LINES = {"Content-Type": "application/x-ndjson"}
 NOWHERE = f"ctx_{'0' * 64}"

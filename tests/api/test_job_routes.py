@@ -14,7 +14,7 @@ from corelane.webhooks import addresses
 from tests.api.conftest import Service
 from tests.api.test_jobs import ONE, core_of
 from tests.corelane.store_bench import answer_all
-from tests.keys_for_tests import as_owner
+from tests.tools.keys import as_owner
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()
 

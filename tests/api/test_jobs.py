@@ -12,8 +12,8 @@ from corelane.domain.jobs import Priority
 from corelane.store.feeding import Feeder
 from tests.api.conftest import Service
 from tests.corelane.store_bench import VERSION, LoneCore, announce, answer_all, answered, claimed
-from tests.keys_for_tests import as_owner
-from tests.waiting import eventually
+from tests.tools.keys import as_owner
+from tests.tools.waiting import eventually
 
 ONE = {"question": "Who wrote it?", "context": "Ada wrote it."}
 JSON, LINES = {"Content-Type": "application/json"}, {"Content-Type": "application/x-ndjson"}

@@ -15,7 +15,7 @@ from corelane.errors import Overloaded, TooLarge
 from corelane.submitting import large_bodies
 from corelane.submitting.large_bodies import LARGE_BYTES, MOST_MARKS, OWNER_BYTES, LargeBodies, load
 from tests.api.conftest import Service
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 OK = {"question": "Who?", "context": "Ada."}
 JSON = {"Content-Type": "application/json"}

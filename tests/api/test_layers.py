@@ -23,7 +23,7 @@ from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
 from tests.api.office import ONE
 from tests.corelane.store_bench import Bench
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 READ, SUBMIT, ADMIN = Scope.READ, Scope.SUBMIT, Scope.ADMIN
 

@@ -12,7 +12,7 @@ import pytest
 from corelane.domain.jobs import JobStatus
 from tests.api.conftest import Service
 from tests.api.wires import ESTABLISHED, connections, send
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 ONE = {"question": "Who?", "context": "Ada."}
 AS_PIPELINE = {"inputs": [ONE, ONE]}

@@ -13,7 +13,7 @@ import redis
 
 from corelane.settings import Settings
 from tests.conftest import free_port
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 SOFT, HARD, CALLERS = 60, 140, 100
 

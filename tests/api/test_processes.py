@@ -25,7 +25,7 @@ from corelane.settings import Settings
 from tests.api.wires import ESTABLISHED
 from tests.conftest import free_port
 from tests.corelane.store_bench import Bench
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 ONE = {"question": "Who?", "context": "Ada."}
 

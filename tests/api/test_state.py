@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from api import state as state_module
 from api.state import AppState
 from corelane.settings import Settings
-from tests.servers import RedisNode, running
+from tests.tools.servers import RedisNode, running
 
 
 def test_a_redis_that_is_silent_does_not_hold_up_a_stop(

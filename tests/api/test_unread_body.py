@@ -10,7 +10,7 @@ import pytest
 
 from corelane.settings import Settings
 from tests.api.conftest import Service
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 MOST = 4096
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 from corelane.plugins.console.points import Point
 from tests.api.conftest import Service
 from tests.browser.conftest import Watched, aside, say, sign_in
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 
 def test_overview_follows_what_happens(page: Page, service: Service) -> None:

@@ -25,7 +25,7 @@ from tests.chaos.hooks import Event, Hooks
 from tests.chaos.load import KEYS, Load, Submitted, read_results
 from tests.chaos.server import Raw
 from tests.chaos.watch import FINAL, Sight, job_of, stored_indexes
-from tests.invariants import check_invariants
+from tests.tools.invariants import check_invariants
 
 #: Whatever was accepted is final this long after the last fault, or it is lost, in seconds.
 SETTLE_S = 180

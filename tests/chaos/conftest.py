@@ -11,7 +11,7 @@ from tests.chaos.fleet import ChaosFleet
 from tests.chaos.report import Report
 from tests.chaos.server import Raw
 from tests.integration.conftest import Fleet
-from tests.redis_for_tests import admin_url
+from tests.tools.redis import admin_url
 
 HERE = Path(__file__).parent
 

@@ -23,8 +23,8 @@ from tests.chaos.processes import HOST, SETTINGS, Clock, child_of, environment, 
 from tests.chaos.proxy import Network, Proxy
 from tests.chaos.server import RedisServer
 from tests.conftest import free_port
-from tests.redis_for_tests import at_port
-from tests.waiting import eventually
+from tests.tools.redis import at_port
+from tests.tools.waiting import eventually
 
 #: A part that ended comes back after this pause, in seconds: what `serve` waits at first.
 RELAUNCH_S = 0.2

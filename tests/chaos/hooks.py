@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import orjson
 
-from tests.receivers import Receiver, receiver
+from tests.tools.receivers import Receiver, receiver
 
 #: Share of requests that are answered with 500.
 FAILED_SHARE = 0.1

@@ -39,8 +39,8 @@ from tests.chaos.proxy import Network, Proxy
 from tests.chaos.server import Raw, RedisServer
 from tests.chaos.sockets import descendants, ports_of
 from tests.conftest import free_port
-from tests.redis_for_tests import at_port, client_of
-from tests.waiting import eventually
+from tests.tools.redis import at_port, client_of
+from tests.tools.waiting import eventually
 
 #: The service is ready well within this, in seconds.
 READY_S = 120

@@ -11,9 +11,9 @@ from typing import Any
 
 from corelane.cli.redis_server import server_argv
 from corelane.engine.cores import die_with_parent as die_with_parent
-from tests.redis_for_tests import admin_url, client_of, server_binary, service_url, users_file
-from tests.servers import RedisNode
-from tests.waiting import eventually
+from tests.tools.redis import admin_url, client_of, server_binary, service_url, users_file
+from tests.tools.servers import RedisNode
+from tests.tools.waiting import eventually
 
 #: A redis-py client that decodes. Its declared types mix bytes and text, so none is better than those.
 Raw = Any

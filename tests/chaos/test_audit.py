@@ -20,8 +20,8 @@ from tests.chaos.fleet import ChaosFleet
 from tests.chaos.hooks import Hooks
 from tests.chaos.load import Load, make
 from tests.chaos.watch import Sight, Watch, held_by, stored_indexes
-from tests.receivers import Post, Receiver
-from tests.waiting import eventually
+from tests.tools.receivers import Post, Receiver
+from tests.tools.waiting import eventually
 
 #: Short leases, so that a frozen core loses its work soon; and batches long enough for it to wake up before others have
 #: answered all of it.

@@ -10,9 +10,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.batches_for_tests import client_of, create, finished, line, lines_of, numbers
 from tests.chaos.fleet import ChaosFleet
-from tests.waiting import eventually
+from tests.tools.batches import client_of, create, finished, line, lines_of, numbers
+from tests.tools.waiting import eventually
 
 
 def test_stock_client_sends_5000_lines_of_which_10_are_bad(one_core: ChaosFleet) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.chaos.fleet import ChaosFleet
 from tests.chaos.server import Raw
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 pytestmark = pytest.mark.chaos
 

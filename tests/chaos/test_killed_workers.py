@@ -18,7 +18,7 @@ from tests.chaos.load import Load
 from tests.chaos.report import Report
 from tests.chaos.watch import held_by, is_answered
 from tests.integration.conftest import Fleet, parent_of
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 JOB_ITEMS = 80
 

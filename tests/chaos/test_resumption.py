@@ -18,7 +18,7 @@ from corelane.errors import CorelaneError
 from tests.chaos.fleet import ChaosFleet
 from tests.chaos.report import Report
 from tests.chaos.server import Raw
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 #: What is promised, in seconds.
 HALF_OPEN_S, RESTART_S, CHILD_S = 6, 4, 1

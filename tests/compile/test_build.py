@@ -30,10 +30,10 @@ from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, re
 from corelane.engine.buckets import DEFAULT_BUCKETS, fitting_buckets, parse_buckets
 from corelane.errors import CompileFailed, ModelRefused
 from corelane.settings import Settings
-from tests.artifacts_for_tests import CALIBRATION
 from tests.compile.conftest import Edit
 from tests.compile.test_publish import everything_below, largest_file
 from tests.compile.tiny_models import save_tiny
+from tests.tools.artifacts import CALIBRATION
 
 
 @pytest.fixture

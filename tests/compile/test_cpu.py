@@ -17,7 +17,7 @@ from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.settings import Settings
 from tests.compile.tiny_models import save_tiny_distilbert
-from tests.cpu_kinds import torch_int8_is_played
+from tests.tools.cpu_kinds import torch_int8_is_played
 
 
 def make_batch(bucket: Bucket, rows: int, highest_id: int, used: int) -> WindowBatch:

@@ -36,10 +36,10 @@ from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, CorelaneError, RunFailed, SetupError
 from corelane.plugins.lab.results import alike
 from corelane.settings import Settings
-from tests.neuron_for_tests import STAND_IN, Machine, neuron_process
 from tests.tasks.tiny import TASKS, answer, queries_of, save_task
 from tests.tasks.tiny import compiled as compiled_tiny
-from tests.waiting import eventually
+from tests.tools.neuron import STAND_IN, Machine, neuron_process
+from tests.tools.waiting import eventually
 
 pytestmark = pytest.mark.neuron
 

@@ -7,7 +7,7 @@ from compile.model.source import SERVING_NAME, digest_source, find_source
 from corelane.artifacts.calibration import SHIPPED_NAME
 from corelane.artifacts.manifest import FINGERPRINT_CHARS
 from corelane.errors import CompileFailed, ModelRefused
-from tests.artifacts_for_tests import CALIBRATION
+from tests.tools.artifacts import CALIBRATION
 
 NOWHERE = "http://127.0.0.1:9"
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tests.artifacts_for_tests import WORDS
+from tests.tools.artifacts import WORDS
 
 
 def save_tiny_roberta(folder: Path) -> Path:

@@ -12,8 +12,8 @@ from corelane.engine.backends.protocol import Backend, Logits, WindowBatch
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.errors import ArtifactRefused, LoadFailed, RunFailed, SetupError
-from tests.fakes import FixedBackend
-from tests.neuron_for_tests import Machine, neuron_process
+from tests.tools.fakes import FixedBackend
+from tests.tools.neuron import Machine, neuron_process
 
 LADDER = (Bucket(32, 4), Bucket(64, 2))
 

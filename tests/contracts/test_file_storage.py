@@ -9,7 +9,7 @@ import pytest
 
 from corelane.errors import NotFound, StorageFailed
 from corelane.store.file_storage import Storage, open_storage
-from tests.s3 import S3Server, settle
+from tests.tools.s3 import S3Server, settle
 
 MIB = 1024 * 1024
 

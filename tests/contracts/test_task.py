@@ -9,7 +9,7 @@ from corelane.domain.dispatch import estimate_tokens
 from corelane.engine.null import NullRunner
 from corelane.engine.runner import Answered, Runner
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
-from tests.fakes import FixedBackend
+from tests.tools.fakes import FixedBackend
 
 CONTEXTS = ["ada wrote", "the river was red " * 40, "paris"]
 

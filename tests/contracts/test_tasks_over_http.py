@@ -15,7 +15,7 @@ from corelane.submitting.lines import InputLine
 from corelane.tasks.registry import TASKS
 from tests.api.conftest import Service, run_service
 from tests.corelane.store_bench import VERSION, announce
-from tests.told_core import FORMED, TOO_LONG, telling
+from tests.tools.told_core import FORMED, TOO_LONG, telling
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 

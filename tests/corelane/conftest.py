@@ -13,7 +13,7 @@ from tests.conftest import free_port
 from tests.corelane.both_clients import Awaited
 from tests.corelane.stand_in import StandIn
 from tests.corelane.store_bench import Bench
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 
 @pytest.fixture

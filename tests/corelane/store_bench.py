@@ -24,7 +24,7 @@ from corelane.store.plans import Plans
 from corelane.store.upkeep import Upkeep
 from corelane.submitting.submitter import Submitter
 from corelane.tasks.question_answering.wire import Question
-from tests.question_jobs import QuestionHead
+from tests.tools.question_jobs import QuestionHead
 
 VERSION = "tiny@1"
 

@@ -30,7 +30,7 @@ from corelane.store.acl import (
 )
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import read_code
-from tests.snippets import ROOT
+from tests.tools.snippets import ROOT
 
 #: Replies to `COMMAND INFO` have the names of subcommands; these are the commands that our code calls by two words.
 CONTAINERS = ("function",)

@@ -27,8 +27,8 @@ from corelane.cli.folders import LOCK, PARTS_FILE, only_one
 from corelane.cli.redis_server import find_server, server_argv
 from corelane.errors import SetupError
 from tests.conftest import free_port
-from tests.redis_for_tests import client_of
-from tests.waiting import eventually
+from tests.tools.redis import client_of
+from tests.tools.waiting import eventually
 
 TEXT = b'["n1","Who?","Ada.",4]\n' * 1000
 

@@ -16,7 +16,7 @@ from corelane.cli.commands import CommandGroup
 from corelane.cli.output import plain
 from corelane.tasks.question_answering.cli.ask import ask, surroundings
 from tests.corelane.stand_in import StandIn
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 #: The command as a program, with Ctrl-C as a terminal has it, even where the tests run in a background that ignores it.
 INTERRUPTIBLE = (

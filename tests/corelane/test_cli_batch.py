@@ -47,7 +47,7 @@ from corelane.tasks.question_answering.wire import Question
 from corelane.tasks.registry import TASKS
 from corelane.tasks.results import model_result, unanswered_result
 from tests.corelane.stand_in import StandIn, answer, problem
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 QA = TASKS[DEFAULT_TASK]
 

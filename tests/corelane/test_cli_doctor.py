@@ -45,9 +45,9 @@ from corelane.settings import Settings
 from corelane.settings.address import read_address
 from corelane.settings.names import UnknownName
 from corelane.store.redis_info import Replication
-from tests.artifacts_for_tests import CALIBRATION
 from tests.corelane.stand_in import StandIn, problem
-from tests.neuron_for_tests import Machine, neuron_process
+from tests.tools.artifacts import CALIBRATION
+from tests.tools.neuron import Machine, neuron_process
 
 
 @pytest.fixture

@@ -36,7 +36,7 @@ from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.both_clients import Awaited
 from tests.corelane.stand_in import ITEM, StandIn, many, problem
-from tests.question_jobs import QuestionLines
+from tests.tools.question_jobs import QuestionLines
 
 
 def free_port() -> int:

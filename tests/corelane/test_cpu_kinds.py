@@ -13,7 +13,7 @@ from corelane.cli.compile import compiled
 from corelane.cli.default_model import lacks_its_own
 from corelane.errors import ArtifactRefused
 from corelane.settings import Settings
-from tests.artifacts_for_tests import add_for_kind
+from tests.tools.artifacts import add_for_kind
 from workers.models.runners import Loader
 
 BF16, AMX = "avx512_bf16", "amx_bf16"

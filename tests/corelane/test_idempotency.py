@@ -22,7 +22,7 @@ from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import AsyncLink
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import keep
-from tests.question_jobs import QuestionHead
+from tests.tools.question_jobs import QuestionHead
 
 RUNS = count()
 

@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from corelane.domain.ids import cell_of, is_job_id, new_job_id
 from corelane.domain.jobs import JobStatus
 from corelane.tasks.question_answering.dialects import AnswerRequest
-from tests.question_jobs import QuestionRequest
+from tests.tools.question_jobs import QuestionRequest
 
 
 def test_job_ids_sort_by_time_and_name_their_service() -> None:

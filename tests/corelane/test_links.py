@@ -28,8 +28,8 @@ from corelane.store.link.subscription import Channels, subscribe
 from corelane.store.overdue import read_waits
 from tests.chaos.proxy import Network, Proxy
 from tests.corelane.store_bench import Bench, answer_all
-from tests.redis_for_tests import admin_url, at_port
-from tests.waiting import eventually_async
+from tests.tools.redis import admin_url, at_port
+from tests.tools.waiting import eventually_async
 
 LEASE = Lease("cl:feeder", ttl_ms=60_000)
 

@@ -24,8 +24,8 @@ from corelane.store.link.library import read_code
 from corelane.store.metrics import ProcessMetrics, read_sums
 from corelane.submitting.refusals import ALL_OWNERS, Refusals
 from tests.corelane.store_bench import VERSION, Bench, announce, answer_all, answered, claimed
-from tests.deliveries_for_tests import Deliveries
-from tests.invariants import check_invariants
+from tests.tools.deliveries import Deliveries
+from tests.tools.invariants import check_invariants
 
 
 def show(bench: Bench) -> tuple[Series, dict[tuple[str, ...], float]]:

@@ -27,7 +27,7 @@ from corelane.errors import (
     SetupError,
 )
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
-from tests.neuron_for_tests import Machine, inject, neuron_process, save_neuron_artifact
+from tests.tools.neuron import Machine, inject, neuron_process, save_neuron_artifact
 
 pytestmark = pytest.mark.neuron
 

@@ -27,7 +27,7 @@ from corelane.errors import (
     RuntimeLost,
     SetupError,
 )
-from tests.neuron_for_tests import (
+from tests.tools.neuron import (
     Machine,
     holder,
     inject,
@@ -35,7 +35,7 @@ from tests.neuron_for_tests import (
     neuron_process,
     save_neuron_artifact,
 )
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 pytestmark = pytest.mark.neuron
 

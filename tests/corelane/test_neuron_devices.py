@@ -23,7 +23,7 @@ from corelane.engine.backends.neuron.devices import (
 from corelane.engine.cores import core_slot, core_slots, neuron_slots, only_slot
 from corelane.errors import SetupError
 from corelane.settings import Settings
-from tests.neuron_for_tests import Machine, neuron_process
+from tests.tools.neuron import Machine, neuron_process
 
 #: One trn1.2xlarge, from AWS' documents.
 TRN1 = """[{"neuron_device":0,"bdf":"00:1e.0","cpu_affinity":"0-7","numa_node":"-1","connected_to":null,"nc_count":2,

@@ -14,9 +14,9 @@ from corelane.tasks.question_answering.engine.spans import Candidate
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.wire import Answer
-from tests.fakes import FixedBackend
-from tests.javascript import run_javascript
-from tests.passages import PASSAGES
+from tests.tools.fakes import FixedBackend
+from tests.tools.javascript import run_javascript
+from tests.tools.passages import PASSAGES
 
 BOTH = AnswerOptions(top_k=5, no_answer=False, max_answer_tokens=3, offsets=("utf16", "bytes"))
 

@@ -14,8 +14,8 @@ from corelane.store.feeding import Feeder
 from corelane.store.link.blocking import Link
 from corelane.store.overdue import only_overdue, read_waits
 from corelane.store.upkeep import Upkeep
-from tests.deliveries_for_tests import Deliveries, schedule
-from tests.waiting import eventually
+from tests.tools.deliveries import Deliveries, schedule
+from tests.tools.waiting import eventually
 from workers.loops.rounds import Alarm
 from workers.roles import watching
 

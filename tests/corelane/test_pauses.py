@@ -19,7 +19,7 @@ from corelane.store.jobs.submission import ItemFile
 from corelane.store.pauses import PauseStore
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, announce, answer_all, answered, claimed
 from tests.corelane.test_feeding import feeder_of, submit_upload
-from tests.keys_for_tests import add_keys
+from tests.tools.keys import add_keys
 
 ANN, BOB, BY = "ann", "bob", "ops"
 

@@ -16,7 +16,7 @@ from corelane.cli.redis_server import (
     note_writer,
 )
 from corelane.errors import SetupError
-from tests.fakes import save_server_stand_in
+from tests.tools.fakes import save_server_stand_in
 
 DEBIAN, VALKEY_8, VALKEY_9 = Server("redis", (7, 0, 15)), Server("valkey", (8, 1)), Server("valkey", (9, 1, 2))
 

@@ -12,8 +12,8 @@ from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files
 from corelane.artifacts.remote import RemoteRoot
 from corelane.errors import ArtifactRefused, LoadFailed, SetupError
 from corelane.store.file_storage import options_for
-from tests.artifacts_for_tests import CALIBRATION
-from tests.s3 import S3Server, settle
+from tests.tools.artifacts import CALIBRATION
+from tests.tools.s3 import S3Server, settle
 from workers.models.runners import Loader
 
 

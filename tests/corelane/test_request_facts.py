@@ -10,7 +10,7 @@ from corelane.domain.request_facts import RequestFacts, continue_trace, read_req
 from corelane.store.jobs.submission import Submission
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import Bench, keep
-from tests.question_jobs import QuestionHead
+from tests.tools.question_jobs import QuestionHead
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 

@@ -16,7 +16,7 @@ from corelane.engine.task import RunnerLimits
 from corelane.engine.text import chunks
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from corelane.tasks.question_answering.options import AnswerOptions
-from tests.fakes import POISON_ID, FixedBackend
+from tests.tools.fakes import POISON_ID, FixedBackend
 
 TEXTS = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cs"]) | st.sampled_from("tower river 東京 é👩‍🚀e\u0301 ﬁ½İß"),

@@ -17,8 +17,8 @@ from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import AsyncLink
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import VERSION, Bench, answer_all, answered, claimed, keep
-from tests.keys_for_tests import add_keys
-from tests.question_jobs import QuestionHead
+from tests.tools.keys import add_keys
+from tests.tools.question_jobs import QuestionHead
 
 ITEM = Question(question="who", context="ada")
 

@@ -19,7 +19,7 @@ from corelane.tasks.question_answering.engine.fragments import pack_spans, pack_
 from corelane.tasks.question_answering.engine.spans import find_spans
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from corelane.tasks.question_answering.options import AnswerOptions
-from tests.fakes import FixedBackend
+from tests.tools.fakes import FixedBackend
 
 #: A document of many windows.
 LONG = Query("who wrote it", "the river was red . " * 120)

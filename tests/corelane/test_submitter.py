@@ -28,7 +28,7 @@ from corelane.submitting.submitter import (
 )
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import VERSION, Bench, announce, answer_all, answered, claimed
-from tests.question_jobs import QuestionHead
+from tests.tools.question_jobs import QuestionHead
 
 Found = TypeVar("Found")
 

@@ -31,7 +31,7 @@ from corelane.cli.supervisor import (
 )
 from corelane.settings import Settings
 from tests.conftest import free_port
-from tests.waiting import eventually_async
+from tests.tools.waiting import eventually_async
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.snippets import ROOT
+from tests.tools.snippets import ROOT
 
 
 def module(name: str) -> Any:

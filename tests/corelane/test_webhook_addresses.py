@@ -11,7 +11,7 @@ import structlog
 from corelane.errors import WebhookRefused
 from corelane.settings import Settings
 from corelane.webhooks.addresses import check_address
-from tests.receivers import Listener, listener, post_event, receiver
+from tests.tools.receivers import Listener, listener, post_event, receiver
 
 LOCAL = Settings(webhook_allowed_networks="127.0.0.0/8", webhook_timeout_s=30)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from corelane.settings import Settings
-from tests.receivers import dripping, listener, post_event, receiver
+from tests.tools.receivers import dripping, listener, post_event, receiver
 
 QUICK = Settings(webhook_allowed_networks="127.0.0.0/8", webhook_timeout_s=0.6)
 

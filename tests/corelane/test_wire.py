@@ -15,7 +15,7 @@ from corelane.tasks.dialects import line_form
 from corelane.tasks.question_answering.dialects import HfRequest
 from corelane.tasks.question_answering.wire import Question
 from corelane.tasks.registry import DIALECTS
-from tests.question_jobs import QuestionLines, QuestionRequest
+from tests.tools.question_jobs import QuestionLines, QuestionRequest
 
 OK = {"question": "Who?", "context": "Ada."}
 MANY = {f"unknown{number}": 1 for number in range(5000)}

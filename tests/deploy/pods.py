@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.deploy.kubernetes_tools import Object
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 ROOT = Path(__file__).parent.parent.parent
 

@@ -18,8 +18,8 @@ from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
 from tests.corelane.store_bench import Bench, LoneCore, answered, claimed
 from tests.integration.test_event_streams import Api
-from tests.servers import RedisNode, running
-from tests.sse import parse_blocks
+from tests.tools.servers import RedisNode, running
+from tests.tools.sse import parse_blocks
 
 PAGE = DOCS / "22-redis.md"
 

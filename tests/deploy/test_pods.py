@@ -8,8 +8,8 @@ from corelane.domain.jobs import JobStatus
 from tests.conftest import free_port
 from tests.deploy.kubernetes_tools import KUBERNETES, render
 from tests.deploy.pods import need_pods, run_pod, settings_of, wait_for_probe
-from tests.servers import RedisNode, running
-from tests.waiting import eventually
+from tests.tools.servers import RedisNode, running
+from tests.tools.waiting import eventually
 
 #: The parts, and their workloads. The webhook sender is run as the keeper is.
 PARTS = {"worker": "StatefulSet", "api": "Deployment", "keeper": "Deployment"}

@@ -13,8 +13,8 @@ from corelane.store.link.blocking import Link
 from corelane.store.schema import require_schema
 from tests.conftest import free_port
 from tests.deploy.kubernetes_tools import KUBERNETES
-from tests.redis_for_tests import client_of
-from tests.waiting import eventually
+from tests.tools.redis import client_of
+from tests.tools.waiting import eventually
 
 
 def test_server_takes_the_file_and_lets_our_user_in_alone(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from corelane import errors
 from corelane.cli.app import make_cli
 from corelane.metrics import definitions
 from corelane.settings import Settings
-from tests.snippets import FENCE, ROOT, pages
+from tests.tools.snippets import FENCE, ROOT, pages
 
 OPERATIONS = ROOT / "docs" / "02-operations.md"
 METRICS = ROOT / "docs" / "11-monitoring.md"

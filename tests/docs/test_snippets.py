@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from tests.snippets import Snippet, snippets
+from tests.tools.snippets import Snippet, snippets
 
 #: Languages that run, those that are read by a test, and those that only show something.
 #: tests/api/test_nginx.py and tests/deploy/test_gateway.py run nginx by its snippets, the latter reads that of Envoy.

@@ -17,10 +17,10 @@ import orjson
 from corelane.store import keys
 from tests.failover.conftest import serve_null
 from tests.integration.conftest import Fleet, stop_fleet
-from tests.invariants import check_invariants
-from tests.receivers import Receiver
-from tests.servers import Replicated
-from tests.waiting import eventually
+from tests.tools.invariants import check_invariants
+from tests.tools.receivers import Receiver
+from tests.tools.servers import Replicated
+from tests.tools.waiting import eventually
 
 #: Jobs that must be accepted before the primary is touched, and while its replica is cut off.
 BEFORE, MEANWHILE = 40, 20

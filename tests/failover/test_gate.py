@@ -9,8 +9,8 @@ from corelane.errors import NotReplicated
 from corelane.settings import Settings
 from corelane.store.link.blocking import Link
 from corelane.store.link.replicas import ReplicaGate
-from tests.servers import RedisNode
-from tests.waiting import eventually
+from tests.tools.servers import RedisNode
+from tests.tools.waiting import eventually
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from corelane.settings import Settings
 from corelane.store.link.blocking import Link
 from corelane.store.link.link import AsyncLink
 from tests.chaos.proxy import Network
-from tests.servers import RedisNode, running
-from tests.waiting import eventually
+from tests.tools.servers import RedisNode, running
+from tests.tools.waiting import eventually
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 
 from tests.failover.scene import Scene
 from tests.integration.conftest import FLOWER
-from tests.receivers import receiver
-from tests.servers import find_tls_server, make_certificates
+from tests.tools.receivers import receiver
+from tests.tools.servers import find_tls_server, make_certificates
 
 
 @pytest.mark.parametrize("way", ["acknowledged", "plain", "tls"])

@@ -16,8 +16,8 @@ from corelane.settings import Settings
 from corelane.store.link.blocking import Link
 from corelane.store.link.link import AsyncLink
 from corelane.store.link.subscription import Channels, subscribe
-from tests.servers import Replicated, find_tls_server, make_certificates
-from tests.waiting import eventually, eventually_async
+from tests.tools.servers import Replicated, find_tls_server, make_certificates
+from tests.tools.waiting import eventually, eventually_async
 
 
 @pytest.fixture(scope="module")

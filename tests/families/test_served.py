@@ -18,7 +18,7 @@ from corelane.tasks.question_answering.options import AnswerOptions
 from tests.families.networks import save_tiny
 from tests.families.rows import ROWS
 from tests.families.test_architectures import CONTEXTS, QUESTION
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 OPTIONS = AnswerOptions(doc_stride=16, max_answer_tokens=12, no_answer=False)
 

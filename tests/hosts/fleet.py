@@ -21,8 +21,8 @@ from tests.chaos.processes import Clock, environment, launch, made
 from tests.chaos.server import Raw
 from tests.chaos.watch import held_by
 from tests.hosts.network import Host, Switch
-from tests.redis_for_tests import client_of
-from tests.waiting import eventually
+from tests.tools.redis import client_of
+from tests.tools.waiting import eventually
 
 #: A fleet of three hosts is ready well within this, in seconds.
 READY_S = 120

@@ -18,7 +18,7 @@ from tests.chaos.load import Load, make
 from tests.chaos.watch import Watch, is_answered
 from tests.hosts.fleet import HostFleet
 from tests.hosts.network import Host, cut_off
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 #: Most items of a job; threads that follow their jobs, and threads that only submit.
 MOST_ITEMS, FOLLOWING, STEADY = 30, 2, 2

@@ -18,7 +18,7 @@ from corelane.cli.redis_users import operator_url
 from corelane.client import Client
 from corelane.engine.cores import cpu_slots
 from tests.conftest import free_port
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 FLOWER = ("corelane", "flower-password-for-tests")
 WEBHOOK_SECRET = "whsec_" + "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from corelane.cli.app import make_cli
 from tests.integration.asked_jobs import Asker, items
 from tests.integration.conftest import Fleet, end_fleet, start_fleet
-from tests.receivers import receiver
-from tests.waiting import eventually
+from tests.tools.receivers import receiver
+from tests.tools.waiting import eventually
 
 SETTINGS = {"CORELANE_TARGET": "null", "CORELANE_AUTH": "required", "CORELANE_WEBHOOK_SECRET": ""}
 

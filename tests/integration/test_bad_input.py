@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import Fleet
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 OK = {"question": "Who?", "context": "Ada."}
 

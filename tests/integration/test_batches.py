@@ -3,9 +3,9 @@
 import openai
 import pytest
 
-from tests.batches_for_tests import client_of, create, finished, line, lines_of, numbers
 from tests.integration.conftest import Fleet
-from tests.waiting import eventually
+from tests.tools.batches import client_of, create, finished, line, lines_of, numbers
+from tests.tools.waiting import eventually
 
 TOWER = "The Eiffel Tower was completed in March 1889 and is 330 metres tall. Gustave Eiffel's company built it."
 

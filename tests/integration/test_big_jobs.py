@@ -16,8 +16,8 @@ from corelane.errors import ServiceError
 from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.wire import Question
 from tests.integration.conftest import Fleet
-from tests.question_jobs import QuestionLines
-from tests.waiting import eventually
+from tests.tools.question_jobs import QuestionLines
+from tests.tools.waiting import eventually
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 TALK = "The committee met again in the spring and talked for hours about roads, bridges and the price of bread. "

@@ -14,9 +14,9 @@ from corelane.artifacts.manifest import Artifact
 from corelane.cli.fleet import core_lines
 from corelane.domain.dispatch import Core
 from corelane.settings import Settings
-from tests.artifacts_for_tests import add_for_kind
-from tests.redis_for_tests import admin_url
-from tests.waiting import eventually
+from tests.tools.artifacts import add_for_kind
+from tests.tools.redis import admin_url
+from tests.tools.waiting import eventually
 from workers.core.drain import drain
 from workers.core.process import CoreProcess
 

@@ -20,9 +20,9 @@ from corelane.settings import Settings
 from tests.chaos.proxy import Network, Proxy
 from tests.conftest import free_port
 from tests.corelane.store_bench import VERSION, Bench, answered, claimed
-from tests.redis_for_tests import at_port
-from tests.sse import Told, parse_blocks, read_story
-from tests.waiting import eventually
+from tests.tools.redis import at_port
+from tests.tools.sse import Told, parse_blocks, read_story
+from tests.tools.waiting import eventually
 
 
 class Api:

@@ -20,8 +20,8 @@ from corelane.cli.app import make_cli
 from corelane.client import Client
 from corelane.errors import ServiceError
 from tests.integration.conftest import Fleet, end_fleet, start_fleet
-from tests.receivers import Receiver, receiver
-from tests.waiting import eventually
+from tests.tools.receivers import Receiver, receiver
+from tests.tools.waiting import eventually
 
 #: Stands in every document, question and other text that is sent.
 MARKER = "Quokkamarker"

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.integration.conftest import Fleet, end_fleet, start_fleet
-from tests.snippets import ROOT
-from tests.waiting import eventually
+from tests.tools.snippets import ROOT
+from tests.tools.waiting import eventually
 
 PACKAGES = ROOT / "tests" / "tasks" / "handler" / "packages"
 

@@ -12,8 +12,8 @@ from corelane.artifacts.manifest import Artifact
 from corelane.client import Client
 from corelane.tasks.question_answering.wire import Question
 from tests.integration.conftest import Fleet, parent_of, start_fleet, stop_fleet
-from tests.neuron_for_tests import Machine, holder, inject, neuron_environment
-from tests.waiting import eventually
+from tests.tools.neuron import Machine, holder, inject, neuron_environment
+from tests.tools.waiting import eventually
 
 pytestmark = pytest.mark.neuron
 

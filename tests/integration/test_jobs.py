@@ -4,8 +4,8 @@ import orjson
 import pytest
 
 from tests.integration.conftest import Fleet
-from tests.receivers import receiver
-from tests.waiting import eventually
+from tests.tools.receivers import receiver
+from tests.tools.waiting import eventually
 
 ITEM = {"question": "What is the number?", "context": "The number is 7."}
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 #: Starts a service without a model, writes down its URL and then does nothing.
 RUN = """

@@ -10,9 +10,9 @@ import pytest
 from corelane.tasks.question_answering.wire import Question
 from tests.api.wires import request
 from tests.integration.conftest import Fleet
-from tests.javascript import run_javascript
-from tests.passages import PASSAGES
-from tests.waiting import eventually
+from tests.tools.javascript import run_javascript
+from tests.tools.passages import PASSAGES
+from tests.tools.waiting import eventually
 
 PASSAGE = "The Eiffel Tower was completed in March 1889 and is 330 metres tall."
 

@@ -22,9 +22,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.chaos.processes import launch
 from tests.conftest import free_port
-from tests.invariants import check_invariants
-from tests.redis_for_tests import admin_url
-from tests.waiting import eventually
+from tests.tools.invariants import check_invariants
+from tests.tools.redis import admin_url
+from tests.tools.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

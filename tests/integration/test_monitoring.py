@@ -16,9 +16,9 @@ from tests.integration.conftest import Fleet
 from tests.integration.test_event_streams import Api
 from tests.monitoring.prometheus import Prometheus, prometheus, rules
 from tests.monitoring.queries import MARKS, PANELS, RULES, named_metrics
-from tests.passages import PASSAGES
-from tests.receivers import receiver
-from tests.waiting import eventually
+from tests.tools.passages import PASSAGES
+from tests.tools.receivers import receiver
+from tests.tools.waiting import eventually
 
 #: What only accidents or hardware move, or what passes too fast for a scrape; and where a test makes it happen.
 STILL = {

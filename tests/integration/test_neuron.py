@@ -25,8 +25,8 @@ from corelane.tasks.question_answering.wire import Question
 from tests.integration.conftest import Fleet, parent_of, start_fleet, stop_fleet
 from tests.monitoring.prometheus import prometheus
 from tests.monitoring.queries import DEVICE_PANELS
-from tests.neuron_for_tests import STAND_IN, Machine, inject, neuron_environment
-from tests.waiting import eventually
+from tests.tools.neuron import STAND_IN, Machine, inject, neuron_environment
+from tests.tools.waiting import eventually
 
 pytestmark = pytest.mark.neuron
 

@@ -20,7 +20,7 @@ from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
 from tests.conftest import free_port
 from tests.integration.conftest import WEBHOOK_SECRET, Fleet
-from tests.snippets import ROOT, Snippet, snippets
+from tests.tools.snippets import ROOT, Snippet, snippets
 
 
 def told_once(blocks: Iterable[Snippet]) -> list[Snippet]:

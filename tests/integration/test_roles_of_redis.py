@@ -20,8 +20,8 @@ from corelane.store.link.blocking import Link
 from tests.conftest import free_port
 from tests.corelane.store_bench import Bench
 from tests.integration.conftest import FLOWER, READY_S
-from tests.redis_for_tests import ANYONE, PASSWORD, client_of
-from tests.waiting import eventually
+from tests.tools.redis import ANYONE, PASSWORD, client_of
+from tests.tools.waiting import eventually
 
 
 @pytest.fixture

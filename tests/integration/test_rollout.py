@@ -16,10 +16,10 @@ from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, digest_file
 from corelane.cli.app import make_cli
 from corelane.domain.jobs import Job
 from corelane.errors import ServiceError
-from tests.artifacts_for_tests import compile_model, keep_tiny_artifact, save_tiny_model
 from tests.conftest import copy_artifact
 from tests.integration.conftest import Fleet, end_fleet, start_fleet
-from tests.waiting import eventually
+from tests.tools.artifacts import compile_model, keep_tiny_artifact, save_tiny_model
+from tests.tools.waiting import eventually
 
 BUCKETS = "4x32,2x64"
 

@@ -24,11 +24,11 @@ from corelane.cli.app import make_cli
 from corelane.cli.doctor import check_service
 from corelane.settings import Settings
 from corelane.tasks.question_answering.wire import Question
-from tests.fakes import save_server_stand_in
 from tests.integration.conftest import FLOWER, Fleet, end_fleet, start_fleet, stop_fleet
 from tests.integration.test_bad_input import children
-from tests.redis_for_tests import client_of
-from tests.waiting import eventually
+from tests.tools.fakes import save_server_stand_in
+from tests.tools.redis import client_of
+from tests.tools.waiting import eventually
 
 #: A core that takes a little of its work at a time, and a second for it.
 SLOW = {"CORELANE_NULL_BATCH_S": "1", "CORELANE_CLAIM_TOKENS": "4000"}

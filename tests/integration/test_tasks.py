@@ -20,13 +20,13 @@ from compile.model.timing import one_thread
 from corelane.domain.jobs import DEFAULT_TASK, Job
 from corelane.plugins.lab.results import alike
 from corelane.tasks.registry import task_named
-from tests.artifacts_for_tests import keep_tiny_artifact
 from tests.conftest import copy_artifact
 from tests.integration.conftest import Fleet, end_fleet, start_fleet
 from tests.integration.test_handlers import ENVIRONMENT
-from tests.others_clients import check_cohere, check_hugging_face, check_openai
 from tests.tasks.tiny import TASKS, compiled, save_task
-from tests.waiting import eventually
+from tests.tools.artifacts import keep_tiny_artifact
+from tests.tools.others_clients import check_cohere, check_hugging_face, check_openai
+from tests.tools.waiting import eventually
 
 #: A handler, and its items.
 HANDLER = ("shop.models:Sentiment", lambda number: {"text": f"so {('kind', 'rude', 'dull')[number % 3]} {number}"})

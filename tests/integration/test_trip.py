@@ -32,9 +32,9 @@ from corelane.log import Outage, get_logger
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
-from tests.receivers import receiver
+from tests.tools.receivers import receiver
+from tests.tools.waiting import eventually
 from tests.trip import Tracer, Trip
-from tests.waiting import eventually
 from workers.core.drain import drain
 from workers.core.process import CoreProcess
 from workers.roles import sending

@@ -8,8 +8,8 @@ from pathlib import Path
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from tests.integration.conftest import WEBHOOK_SECRET, Fleet
-from tests.receivers import Post, receiver
-from tests.waiting import eventually
+from tests.tools.receivers import Post, receiver
+from tests.tools.waiting import eventually
 
 
 def submit(fleet: Fleet, url: str) -> dict:

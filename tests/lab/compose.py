@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.lab.engine import Project, engine, wheels
 from tests.lab.monitoring import show_monitoring
-from tests.passages import PASSAGES
+from tests.tools.passages import PASSAGES
 
 QUESTION = {"question": "Who wrote it?", "context": "Ada wrote it in 1843."}
 

@@ -22,7 +22,7 @@ from typing import Any
 from deploy.monitoring import boards
 from tests.lab.engine import Project
 from tests.monitoring.queries import OF_ACCIDENTS, OF_DEVICES, metrics_in
-from tests.passages import PASSAGES
+from tests.tools.passages import PASSAGES
 
 STAND_IN = "corelane-lab/prometheus"
 

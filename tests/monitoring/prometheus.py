@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import free_port
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 MONITORING = Path(__file__).parent.parent.parent / "deploy" / "monitoring"
 

@@ -12,7 +12,7 @@ from corelane.store.fleet import Announcer
 from corelane.store.gauges import read_all
 from corelane.store.link.blocking import Link
 from tests.corelane.store_bench import VERSION, Bench, answer_all
-from tests.deliveries_for_tests import Deliveries
+from tests.tools.deliveries import Deliveries
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 from corelane.plugin import GROUP, all_plugins
 from corelane.tasks.question_answering.wire import Question
 from tests.integration.conftest import start_fleet, stop_fleet
-from tests.redis_for_tests import admin_url, client_of
+from tests.tools.redis import admin_url, client_of
 
 #: The plugins that come with Corelane, those in the folder of a task too.
 NAMES = [plugin.name for plugin in all_plugins() if type(plugin).__module__.startswith("corelane.")]

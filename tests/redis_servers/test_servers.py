@@ -18,9 +18,9 @@ from corelane.store.link.library import PREFIX
 from corelane.store.upkeep import Upkeep
 from tests.conftest import free_port
 from tests.corelane.store_bench import VERSION, Bench, announce, answer_all
-from tests.redis_for_tests import ANYONE, PASSWORD, client_of, service_url
 from tests.redis_servers.debian import SERVERS
-from tests.waiting import eventually
+from tests.tools.redis import ANYONE, PASSWORD, client_of, service_url
+from tests.tools.waiting import eventually
 
 HERE = {str(binary.server): path for path in find_servers() if (binary := identify(path))}
 HERE |= {server.name: server.path for server in SERVERS if server.path.exists()}

@@ -10,7 +10,7 @@ import pytest
 from corelane.engine.cores import cpu_slots
 from corelane.tasks.question_answering.wire import Question
 from tests.integration.conftest import Fleet, start_fleet, stop_fleet
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 #: Cores of the null engine that take their time, and go soon when they are not needed.
 SETTINGS = {

@@ -20,7 +20,7 @@ from tests.chaos.audit import audit
 from tests.chaos.fleet import ChaosFleet
 from tests.chaos.load import Load
 from tests.chaos.watch import Watch
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 #: How a core leaves.
 WAYS = ("in order", "killed", "killed while it stops")

@@ -14,8 +14,8 @@ import pytest
 from corelane.artifacts.manifest import Artifact
 from corelane.tasks.question_answering.wire import Question
 from tests.integration.conftest import start_fleet, stop_fleet
-from tests.neuron_for_tests import Machine, neuron_environment
-from tests.waiting import eventually
+from tests.tools.neuron import Machine, neuron_environment
+from tests.tools.waiting import eventually
 
 pytestmark = pytest.mark.neuron
 

@@ -17,7 +17,7 @@ from corelane.tasks.question_answering.wire import Question
 from tests.chaos.processes import environment, launch
 from tests.conftest import free_port
 from tests.scaling.test_autoscaler import ITEMS, JOBS, SERVING, SETTINGS
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 #: A host has stopped its parts and ended well within this, in seconds.
 STOP_S = 60

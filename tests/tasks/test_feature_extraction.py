@@ -21,9 +21,9 @@ from corelane.settings import Settings
 from corelane.tasks.feature_extraction.pooling import POOLINGS, encode, finish, pool
 from corelane.tasks.feature_extraction.wire import EmbeddingOptions
 from tests.families.texts import MULTI_SCRIPT
-from tests.snippets import ROOT
 from tests.tasks import tiny
 from tests.tasks.tiny import FAMILIES, compiled, save_tiny
+from tests.tools.snippets import ROOT
 
 #: Of one token, of a sentence, in eight scripts, and with spaces around.
 TEXTS = ("1889", "The room was clean and the staff were kind.", "  two  spaces ", *(text[:60] for text in MULTI_SCRIPT))

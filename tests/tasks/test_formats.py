@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cpu_kinds import TOLD, torch_int8_is_played
 from tests.tasks.tiny import FAMILIES, TASKS, answer, compiled, queries_of, save_task
+from tests.tools.cpu_kinds import TOLD, torch_int8_is_played
 
 #: A label and its score for each token: two labels of one may be all but tied, and then their scores are, too.
 OPTIONS = {"token-classification": {"aggregation": "none", "ignore_labels": ()}}

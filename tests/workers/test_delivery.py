@@ -27,9 +27,9 @@ from corelane.store.deliveries.sending import LEASE_S, Attempt, Delivery
 from corelane.store.link.blocking import Link
 from corelane.store.link.link import AsyncLink
 from tests.corelane.store_bench import Bench, age, answered, claimed
-from tests.deliveries_for_tests import Deliveries, Found, schedule
-from tests.receivers import Post, dripping, listener, receiver
-from tests.waiting import eventually
+from tests.tools.deliveries import Deliveries, Found, schedule
+from tests.tools.receivers import Post, dripping, listener, receiver
+from tests.tools.waiting import eventually
 from workers.roles import sending
 from workers.webhooks import Hold, deliver
 

@@ -14,8 +14,8 @@ import pytest
 from corelane.domain.overview import device_figures
 from corelane.engine.backends.neuron.monitor import MonitorTotals, figures
 from corelane.plugins.console import top_view
-from tests.neuron_for_tests import STAND_IN, Machine, neuron_environment
-from tests.waiting import eventually
+from tests.tools.neuron import STAND_IN, Machine, neuron_environment
+from tests.tools.waiting import eventually
 from workers.core import device as devices
 from workers.core.device import (
     AddedDevice,

@@ -17,8 +17,8 @@ from corelane.engine.runner import RunningBatch
 from corelane.settings import Settings
 from corelane.store.dispatch import ExchangeRequest, Room
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, announce, claimed
-from tests.simulated_core import SimulatedCore
-from tests.waiting import eventually
+from tests.tools.simulated_core import SimulatedCore
+from tests.tools.waiting import eventually
 from workers.core.drain import DrainLoop, DrainReport, drain
 from workers.core.observer import CoreBatch, CoreObserver
 from workers.models.desired import DesiredModel

@@ -19,10 +19,10 @@ from corelane.store.jobs.submission import Submission
 from corelane.tasks.forms import forms
 from corelane.tasks.registry import TASKS
 from tests.corelane.store_bench import Bench, announce, submit_as_admitted
-from tests.servers import RedisNode
-from tests.simulated_core import SimulatedCore
 from tests.tasks.tiny import compiled, save_tiny
-from tests.waiting import eventually
+from tests.tools.servers import RedisNode
+from tests.tools.simulated_core import SimulatedCore
+from tests.tools.waiting import eventually
 from workers.core.drain import drain
 
 TASK = TASKS["feature-extraction"]

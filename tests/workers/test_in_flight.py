@@ -18,7 +18,7 @@ from corelane.metrics.recorder import Recorder
 from corelane.plugins.accounting.time_book import TimeBook
 from corelane.store.dispatch import Claim, ClaimedSlice, Exchange, ExchangeRequest
 from corelane.tasks.question_answering.options import AnswerOptions
-from tests.fakes import FixedBackend
+from tests.tools.fakes import FixedBackend
 from workers.core.in_flight import InFlight
 from workers.core.measures import CoreMetrics, CostBook
 from workers.core.observer import Claimed, CoreBatch, Observers, Trip

@@ -19,7 +19,7 @@ from corelane.store.plugin import StorePlugin
 from corelane.store.upkeep import Upkeep
 from corelane.tracing import TracingPlugin
 from tests.corelane.store_bench import VERSION, announce
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 from workers.loops.loop import STUCK_CHECKS, STUCK_STATUS, Guard, Loop
 from workers.plugin import WorkerPlugin
 from workers.roles import loops_by_queue

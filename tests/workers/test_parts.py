@@ -17,8 +17,8 @@ from corelane.settings import Settings
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import Bench
-from tests.fakes import FixedBackend
-from tests.simulated_core import SimulatedCore
+from tests.tools.fakes import FixedBackend
+from tests.tools.simulated_core import SimulatedCore
 from workers.core.drain import DrainLoop
 
 DOCUMENT = " ".join(f"the river tower {n} was red ." for n in range(160))

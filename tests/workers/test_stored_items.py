@@ -24,7 +24,7 @@ from corelane.submitting.retries import retry
 from corelane.submitting.submitter import Submitter
 from tests.corelane.store_bench import VERSION, answer_all, answered, claimed
 from tests.plugins.files.batch_bench import BatchBench, line
-from tests.s3 import S3Server
+from tests.tools.s3 import S3Server
 
 
 @pytest.fixture

@@ -24,9 +24,9 @@ from corelane.plugins.accounting.traces import core as core_traces
 from corelane.plugins.accounting.traces.otel import OtelTracer, make_tracer
 from corelane.settings import Settings
 from corelane.store.upkeep import Upkeep
-from tests.receivers import receiver
-from tests.redis_for_tests import admin_url
-from tests.waiting import eventually
+from tests.tools.receivers import receiver
+from tests.tools.redis import admin_url
+from tests.tools.waiting import eventually
 from workers.core.drain import drain
 from workers.core.process import CoreProcess
 from workers.loops import rounds

@@ -21,8 +21,8 @@ from corelane.store.fleet import Announcer
 from corelane.store.health_issues import PartReport
 from tests.api.conftest import Service
 from tests.corelane.store_bench import VERSION, Bench, answer_all, answered, claimed
-from tests.deliveries_for_tests import Deliveries, schedule
-from tests.waiting import eventually
+from tests.tools.deliveries import Deliveries, schedule
+from tests.tools.waiting import eventually
 from workers.core.heartbeat import Vitals
 
 

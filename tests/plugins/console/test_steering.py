@@ -13,7 +13,7 @@ from corelane.submitting import retries
 from corelane.tasks.results import failed_result
 from tests.api.office import ANN, BOB, ONE, ONLY_ADMIN, OPS, READER, SENDER, Office
 from tests.corelane.store_bench import answer_all, claimed
-from tests.deliveries_for_tests import schedule
+from tests.tools.deliveries import schedule
 
 
 def act(office: Office, who: str, action: str, *, after: str | None = None, dry: bool = False, **wanted: Any) -> Any:

@@ -20,7 +20,7 @@ from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
 from tests.api.conftest import Service, run_service
 from tests.corelane.store_bench import LoneCore, answered, claimed
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 
 @contextmanager

@@ -18,8 +18,8 @@ from corelane.store.fleet import Announcer
 from corelane.tasks.registry import TASKS
 from tests.corelane.store_bench import Bench, LoneCore, announce
 from tests.plugins.console.conftest import SUMMARY, text_of
-from tests.told_core import FORMED
-from tests.waiting import eventually
+from tests.tools.told_core import FORMED
+from tests.tools.waiting import eventually
 
 #: What would run if it were not escaped.
 XSS = "\"'><script>alert(1)</script>"

@@ -10,8 +10,8 @@ from api.app import create_app
 from corelane.settings import Settings
 from tests.api.conftest import api, app_settings, guarded, service
 from tests.corelane.conftest import bench
-from tests.keys_for_tests import add_keys
-from tests.s3 import S3Server
+from tests.tools.keys import add_keys
+from tests.tools.s3 import S3Server
 
 __all__ = ["api", "app_settings", "bench", "bucket", "guarded", "service"]
 

@@ -28,9 +28,9 @@ from tests.api.conftest import Service, run_service
 from tests.chaos.processes import armed
 from tests.corelane.store_bench import VERSION, answer_all
 from tests.plugins.files.test_references import lines
-from tests.s3 import put
-from tests.told_core import FORMED, telling
-from tests.waiting import eventually
+from tests.tools.s3 import put
+from tests.tools.told_core import FORMED, telling
+from tests.tools.waiting import eventually
 
 CONSOLE = True
 

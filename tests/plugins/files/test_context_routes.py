@@ -10,7 +10,7 @@ from corelane.domain.texts import text_id
 from tests.api.conftest import Service
 from tests.api.test_jobs import LINES
 from tests.corelane.store_bench import VERSION, answered
-from tests.keys_for_tests import as_owner
+from tests.tools.keys import as_owner
 
 TEXT = "Ada was the first to write a program. Zoë came later."
 NAME = text_id(TEXT)

@@ -8,10 +8,10 @@ import pytest
 from openai import OpenAI
 
 from tests.api.conftest import Service
-from tests.batches_for_tests import create, lines_of
 from tests.plugins.files.batch_bench import BatchBench
-from tests.told_core import TOO_LONG, telling
-from tests.waiting import eventually
+from tests.tools.batches import create, lines_of
+from tests.tools.told_core import TOO_LONG, telling
+from tests.tools.waiting import eventually
 
 
 @pytest.fixture

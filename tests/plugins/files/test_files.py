@@ -18,7 +18,7 @@ from corelane.errors import InvalidInput
 from corelane.plugins.files.routes.multipart import FormReader
 from corelane.settings import Settings
 from corelane.store.file_storage import DiskFiles, Storage, open_storage
-from tests.keys_for_tests import as_owner
+from tests.tools.keys import as_owner
 
 LINES = b'{"custom_id": "a"}\n\n{"custom_id": "b"}'
 ALICE, BOB = as_owner("alice"), as_owner("bob")

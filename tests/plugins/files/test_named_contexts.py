@@ -14,7 +14,7 @@ from corelane.settings import Settings
 from tests.corelane.store_bench import Bench, answered, claimed
 from tests.plugins.files.batch_bench import BatchBench, line
 from tests.plugins.files.test_references import Fleet, fleet  # noqa: F401
-from tests.s3 import put
+from tests.tools.s3 import put
 
 TEXT = "Ada was the first to write a program."
 NAME, UNKNOWN = text_id(TEXT), text_id("nobody stored this")

@@ -12,7 +12,7 @@ from corelane.plugins.files.references.fetch import get, put
 from corelane.plugins.files.references.urls import is_allowed
 from corelane.settings import Settings
 from tests.corelane.test_webhook_addresses import HOSTS, URLS, answers, to_loopback_at_worst
-from tests.receivers import Listener, listener
+from tests.tools.receivers import Listener, listener
 
 #: Any host may be named, by http too.
 OPEN = ("https://*/", "http://*/")

@@ -30,8 +30,8 @@ from corelane.submitting.lines import cut_lines
 from corelane.submitting.retries import retry
 from corelane.submitting.submitter import Submitter
 from tests.corelane.store_bench import VERSION, Bench, answer_all, submit_as_admitted
-from tests.question_jobs import QuestionRequest
-from tests.s3 import S3Server, put
+from tests.tools.question_jobs import QuestionRequest
+from tests.tools.s3 import S3Server, put
 
 
 class Fleet:

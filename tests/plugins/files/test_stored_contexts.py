@@ -19,7 +19,7 @@ from corelane.submitting.retries import retry
 from corelane.submitting.submitter import Submitter
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed, submit_as_admitted
-from tests.question_jobs import QuestionHead
+from tests.tools.question_jobs import QuestionHead
 
 TEXT = "Ada was the first to write a program. Zoë came later."
 NAME = text_id(TEXT)

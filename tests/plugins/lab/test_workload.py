@@ -13,7 +13,7 @@ from corelane.plugins.lab.schema import ResultCheck
 from corelane.plugins.lab.senders import Reply
 from corelane.plugins.lab.synthetic import make_items, parse_lengths
 from corelane.plugins.lab.workload import BenchItem, Given, Workload, bench_of, read_file
-from tests.told_core import FORMED
+from tests.tools.told_core import FORMED
 
 SQUAD = {
     "data": [

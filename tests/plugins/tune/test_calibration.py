@@ -26,8 +26,8 @@ from corelane.tasks.question_answering.squad import SquadQuestion
 from corelane.tasks.question_answering.tune.evaluation import evaluate
 from corelane.tasks.question_answering.tune.fitting import Observation, check_kinds, choose_threshold, fit
 from corelane.tasks.question_answering.tune.held_out import Seen, held_out
-from tests.artifacts_for_tests import CALIBRATION
-from tests.fakes import FixedBackend
+from tests.tools.artifacts import CALIBRATION
+from tests.tools.fakes import FixedBackend
 
 TOKENS = 12
 

@@ -24,7 +24,7 @@ from corelane.tasks.question_answering.tune.cli.tuned import finish
 from corelane.tasks.question_answering.tune.comparison import GateLimits
 from corelane.tasks.question_answering.tune.evaluation import Metrics, evaluate
 from corelane.tasks.question_answering.tune.held_out import deal, held_out
-from tests.artifacts_for_tests import WORDS
+from tests.tools.artifacts import WORDS
 
 QUESTIONS = ("who wrote first", "where is the tower", "what city", "when")
 

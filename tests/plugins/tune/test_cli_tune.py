@@ -19,7 +19,7 @@ from corelane.tasks.question_answering.tune.training.checkpoints import PATTERN
 from corelane.tasks.question_answering.tune.training.loop import CHECKPOINTS
 from tests.compile.tiny_models import save_tiny_roberta
 from tests.plugins.tune.training.made import make_document, write_document
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 #: Enough for a tiny network to learn where a tower is.
 LEARN = ["--epochs", "3", "--learning-rate", "3e-3", "--average", "0.9", "--batch-tokens", "400", "--threads", "1"]

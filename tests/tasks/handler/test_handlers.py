@@ -27,7 +27,7 @@ from corelane.tasks.handler.task import HandlerTask
 from corelane.tasks.handler.wire import HandlerItem, HandlerOptions
 from corelane.tasks.registry import TASKS, parse_options, stored_options
 from corelane.tasks.task import Task
-from tests.fakes import FixedBackend
+from tests.tools.fakes import FixedBackend
 
 PACKAGES = Path(__file__).parent / "packages"
 

@@ -18,7 +18,7 @@ from corelane.tasks.question_answering.tune.training.loop import BEST, CHECKPOIN
 from corelane.tasks.question_answering.tune.training.plan import TrainingPlan, shares_of
 from corelane.tasks.question_answering.tune.training.run import alone, tune
 from tests.plugins.tune.training.made import make_document, write_document
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 
 @pytest.fixture(scope="module")

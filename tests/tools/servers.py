@@ -19,9 +19,9 @@ import redis
 
 from corelane.engine.cores import die_with_parent
 from tests.conftest import free_port
-from tests.redis_for_tests import client_of, server_binary
 from tests.redis_servers.debian import SERVERS
-from tests.waiting import eventually
+from tests.tools.redis import client_of, server_binary
+from tests.tools.waiting import eventually
 
 #: Servers of ``make redis-servers`` that are tried where one must speak TLS, which the bundled one does not.
 SPEAK_TLS = ("redis-8.0", "redis-7.0", "valkey-8.1")

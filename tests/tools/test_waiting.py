@@ -6,7 +6,7 @@ import itertools
 import pytest
 import redis
 
-from tests.waiting import eventually, eventually_async
+from tests.tools.waiting import eventually, eventually_async
 
 
 def test_what_was_waited_for_is_returned_though_it_failed_at_first() -> None:

@@ -14,12 +14,12 @@ from corelane.artifacts.instructions import instruction_sets, sets_up_to
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, digest_file, read_artifact
 from corelane.settings import Settings
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 #: What an artifact depends on.
 MAKERS = (
     *("compile", "corelane/engine", "corelane/artifacts", "corelane/plugins/backends", "models"),
-    "tests/artifacts_for_tests.py",
+    "tests/tools/artifacts.py",
 )
 
 #: Its buckets: fewer than a user gets, as each is verified, which takes CPU seconds.

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 #: The user whose requests it takes.
 KEY_ID, SECRET = "corelane", "secret-of-tests"

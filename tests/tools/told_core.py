@@ -17,7 +17,7 @@ from corelane.store.feeding import Feeder
 from corelane.tasks.handler.wire import HandlerOptions
 from corelane.tasks.registry import TASKS
 from tests.corelane.store_bench import Bench, announce
-from tests.simulated_core import SimulatedCore
+from tests.tools.simulated_core import SimulatedCore
 from workers.core.drain import drain
 
 #: Tasks whose items have a form of their own. Those of a handler have the form that its class says.

@@ -7,7 +7,7 @@ from openai import OpenAI
 
 from tests.chaos.fleet import ChaosFleet
 from tests.integration.conftest import Fleet
-from tests.waiting import eventually
+from tests.tools.waiting import eventually
 
 FINAL = ("completed", "failed", "expired", "cancelled")
 

@@ -5,7 +5,7 @@ from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
-from tests.redis_for_tests import admin_url, client_of
+from tests.tools.redis import admin_url, client_of
 
 
 def secret_of(owner: str) -> str:

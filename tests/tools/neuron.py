@@ -14,7 +14,7 @@ from unittest import mock
 from corelane.artifacts.manifest import MANIFEST_NAME, TOKENIZER_NAME, Artifact, digest_file, read_artifact
 from corelane.engine.backends.neuron.chips import CHIPS
 
-STAND_IN = Path(__file__).parent / "neuron_stand_in"
+STAND_IN = Path(__file__).parents[1] / "neuron_stand_in"
 
 if TYPE_CHECKING:
     import neuron_runtime  # noqa: F401  # so that it is checked

@@ -12,7 +12,6 @@ distribution (conformal prediction; Vovk, Gammerman and Shafer, 2005). While the
 wide.
 """
 
-import itertools
 import math
 import statistics
 from bisect import bisect_left
@@ -24,12 +23,6 @@ from corelane.domain.dispatch import SMALL_TOKENS
 
 #: The shortest forecast time, in seconds: times are shown in milliseconds.
 LEAST_S = 0.001
-
-#: The cores are busy in a second if they process at least this part of what they can.
-BUSY = 0.5
-
-#: In a drain rate, the cores' own speeds weigh as much as this many seconds in which the cores were busy.
-SPEEDS_WEIGH_S = 3.0
 
 #: Residuals kept of a kind. With this many, and with 19, the ends of the interval need no interpolation.
 KEPT = 39
@@ -49,22 +42,6 @@ SECONDS = (0.02, 0.06, 0.2, 0.6, 2.0, 6.0, 20.0, 60.0)
 
 #: Upper bounds of the classes of waiting: the share of tokens that are served before a job's own.
 WAITING = (0.1, 0.6)
-
-
-@dataclass(frozen=True, slots=True)
-class Speed:
-    """Estimated tokens per second of a core that has work: the mean of its samples."""
-
-    mean: float
-
-    @classmethod
-    def decode(cls, text: str) -> "Speed":
-        """Parse a stored speed."""
-        return cls(float(text.split()[0]))
-
-    def encode(self) -> str:
-        """Return the stored text. It has three numbers because processes of an earlier version read three."""
-        return " ".join([f"{self.mean:.1f}"] * 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +140,7 @@ def own_ahead(owed: int, size: Size, own: Own) -> int:
 
 
 def forecast(
-    ahead: int, tokens: int, slices: int, speeds: Iterable[Speed], residuals: Residuals = NO_RESIDUALS
+    ahead: int, tokens: int, slices: int, speeds: Iterable[float], residuals: Residuals = NO_RESIDUALS
 ) -> Forecast | None:
     """Forecast when ``tokens`` behind ``ahead`` are answered; None while no core has measured its speed.
 
@@ -173,7 +150,7 @@ def forecast(
     if not known:
         return None
     own = tokens / min(1.0, slices / len(known))
-    reckoned_s = max(LEAST_S, (ahead + own) / max(1.0, sum(speed.mean for speed in known)))
+    reckoned_s = max(LEAST_S, (ahead + own) / max(1.0, sum(known)))
     kind = kind_of(ahead, own, reckoned_s)
     spread = residuals.spread(kind)
     return Forecast(reckoned_s * spread.middle, reckoned_s * spread.low, reckoned_s * spread.high, kind, reckoned_s)
@@ -182,18 +159,6 @@ def forecast(
 def kind_of(ahead: int, tokens: float, seconds: float) -> str:
     """Return the kind of a job that waits for ``ahead`` tokens, has ``tokens``, and whose forecast is ``seconds``."""
     return f"{bisect_left(WAITING, ahead / max(1.0, ahead + tokens))}{bisect_left(SECONDS, seconds)}"
-
-
-def drain_rate(answered: Sequence[int], speeds: Iterable[Speed]) -> float:
-    """Estimate how many tokens a second the cores process while they have enough work; 0 if nothing is known.
-
-    ``answered`` counts the tokens of the last full seconds, newest first. Seconds with little work are ignored.
-    """
-    known = sum(speed.mean for speed in speeds)
-    busy_from = BUSY * (known or max(answered, default=0))
-    busy = list(itertools.takewhile(lambda tokens: tokens >= max(busy_from, 1), answered))
-    weight_s = SPEEDS_WEIGH_S if known else 0.0
-    return (weight_s * known + sum(busy)) / max(weight_s + len(busy), 1.0)
 
 
 def tokens_until(owed: Mapping[tuple[str, int], int], owner: str, tokens: int) -> int:

@@ -198,9 +198,9 @@ CLAIMED_TOKENS = _gauge("claimed_tokens", "Estimated tokens a core is at work on
 OLDEST_WAIT_S = _gauge("oldest_wait_seconds", "Age of the oldest job with work in the lanes", "version", "priority")
 BACKLOG_S = _gauge(
     "backlog_seconds",
-    "Time the cores that hold a version need for its outstanding work, at their measured speed; +Inf if none holds it",
-    "version",
+    "Time the cores need for all open work, at the rate at which they drain it; without a core, the time of one",
 )
+VERSION_CORES = _gauge("version_cores", "Living cores that hold the version", "version")
 DESIRED_CORES = _gauge(
     "desired_cores",
     "Cores that there should be: what open work asked for at most in the last minutes, and at least min_cores",

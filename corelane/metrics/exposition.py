@@ -9,7 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
-from corelane.metrics.definitions import ALL, BACKLOG_S, JOBS_SUBMITTED, Metric, MetricKind, MetricSource
+from corelane.metrics.definitions import ALL, JOBS_SUBMITTED, WAITING_TOKENS, Metric, MetricKind, MetricSource
 from corelane.metrics.series import Histogram, Labels, Series
 
 
@@ -42,7 +42,7 @@ class _Shown(Collector):
         for sample in samples:
             self._samples.setdefault(sample.metric, []).append(sample)
         self._versions = {labels[0] for labels in series.counters.get(JOBS_SUBMITTED, ())}
-        self._versions |= {sample.labels[0] for sample in self._samples.get(BACKLOG_S, ())}
+        self._versions |= {sample.labels[0] for sample in self._samples.get(WAITING_TOKENS, ())}
 
     def collect(self) -> Iterator[Family]:
         """Yield the metric families."""

@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 
 from corelane.domain.aliases import DEFAULT_ALIAS, decode_weights
-from corelane.domain.forecast import Speed
 from corelane.domain.pauses import Pauses
 from corelane.domain.placement import UNPLACED, CoreSight, Outlook, Placement, predict
 from corelane.settings import Settings
@@ -45,7 +44,7 @@ class Announcer:
         fields: Mapping[str, Any],
         versions: Sequence[str],
         leases: Sequence[str],
-        speed: Speed | None = None,
+        speed: float | None = None,
         *,
         is_full_speed: bool = True,
         is_out: bool = False,
@@ -62,7 +61,7 @@ class Announcer:
             "beat",
             core=self._core,
             lease_ms=self._lease_ms,
-            speed=speed and speed.encode(),
+            speed=speed and f"{speed:.1f}",
             full=is_full_speed,
             out=is_out,
             fields=[str(part) if isinstance(part, float) else part for part in flatten(fields)],
@@ -155,16 +154,6 @@ class Fleet:
         """Return what workers announced of a version; empty if none did."""
         found: dict[str, Any] = orjson.loads(await self._link("HGET", keys.MODELS, version) or b"{}")
         return found
-
-    async def compiled_rate(self, version: str) -> float:
-        """Return tokens a second, measured at compile time, over the cores that hold a version; 0 if not measured.
-
-        It stands in for the cores' own speeds until these are measured.
-        """
-        held, summary = await self._link.many(
-            [("ZCOUNT", keys.holders(version), await self._link.now_ms(), "+inf"), ("HGET", keys.MODELS, version)]
-        )
-        return 0.0 if summary is None else int(held) * float(orjson.loads(summary).get("tokens_per_s", 0))
 
     async def outlook(self, version: str) -> Outlook | None:
         """Say when a version that is on no living core may be on one; return None if one holds it."""

@@ -10,8 +10,6 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.backlog import backlog_seconds
-from corelane.domain.forecast import Speed
 from corelane.domain.jobs import Priority
 from corelane.domain.pauses import PauseKind
 from corelane.log import PassedOver
@@ -20,6 +18,7 @@ from corelane.metrics.exposition import MetricSample
 from corelane.metrics.series import Series, parse
 from corelane.plugin import installed
 from corelane.store import keys
+from corelane.store.backlog import read_drain_rate
 from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.fleet import Fleet
 from corelane.store.link.link import CommonLink, pairs, texts
@@ -76,10 +75,10 @@ class Work:
         paused = self.paused
         return {version: tokens - paused[version] for version, tokens in self.outstanding.items()}
 
-    @property
-    def backlog_s(self) -> dict[str, float]:
-        """Return how long work that is not paused will take, by version (see ``corelane.domain.backlog``)."""
-        return backlog_seconds(self.movable, self.claimed, self.speeds, self.holders)
+    async def backlog_s(self, link: CommonLink) -> float:
+        """Return how long the cores need for all this work, except what a pause holds up."""
+        tokens = sum(self.movable.values()) + sum(self.claimed.values())
+        return tokens / await read_drain_rate(link) if tokens else 0.0
 
 
 async def read_work(link: CommonLink) -> Work:
@@ -94,7 +93,7 @@ async def read_work(link: CommonLink) -> Work:
         held_up={version: int(tokens) for version, (*_, tokens) in found.items()},
         holders={version: [core.decode() for core in cores] for version, (_, _, cores, *_) in found.items()},
         claimed={core: int(tokens) for core, tokens in texts(claimed).items()},
-        speeds={core: Speed.decode(speed).mean for core, speed in texts(speeds).items()},
+        speeds={core: float(speed) for core, speed in texts(speeds).items()},
         oldest_s=_ages(each for each in oldest if not each[3]),
         waited_s=_ages(sorted(oldest, key=lambda each: int(each[2]))),
         open_jobs={PRIORITIES[rank]: int(count) for rank, count in enumerate(open_jobs)},
@@ -110,7 +109,8 @@ async def read_all(link: CommonLink) -> tuple[Series, list[MetricSample]]:
     series, work, cores = parse(await read_sums(link)), await read_work(link), await Fleet(link).cores()
     stopped = await read_stopped(link)
     listed = [core for core in cores if "state" in core or core["core"] not in stopped]
-    samples = [*_work_samples(work, series), *(sample for core in listed for sample in _core_samples(core, work))]
+    samples = [MetricSample(m.BACKLOG_S, await work.backlog_s(link))]
+    samples += [*_work_samples(work, series), *(sample for core in listed for sample in _core_samples(core, work))]
     outcomes, pending, dead, circuits = await DeliveryLog(link).counts()
     samples += [MetricSample(m.DELIVERIES, count, (outcome,)) for outcome, count in outcomes.items()]
     samples += [
@@ -137,8 +137,7 @@ def _work_samples(work: Work, series: Series) -> Iterator[MetricSample]:
     for version, tokens in work.waiting.items():
         yield MetricSample(m.WAITING_TOKENS, tokens, (version,))
         yield MetricSample(m.PAUSED_TOKENS, work.paused[version], (version,))
-    for version, seconds in work.backlog_s.items():
-        yield MetricSample(m.BACKLOG_S, seconds, (version,))
+        yield MetricSample(m.VERSION_CORES, len(work.holders[version]), (version,))
     for lane, seconds in work.oldest_s.items():
         yield MetricSample(m.OLDEST_WAIT_S, seconds, lane)
     for priority, count in work.open_jobs.items():

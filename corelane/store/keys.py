@@ -112,7 +112,8 @@ ASKED = RedisKey("cl:asked", "zset")  # TIME:CORES → time: the cores that work
 SCALED = RedisKey("cl:scaled", "hash")  # host with an autoscaler → its cores, JSON; an hour after its last report
 SCALER = RedisKey("cl:scaler", "string")  # the process that computes SCALING; 10 s
 OUT_OF_SERVICE = RedisKey("cl:out_of_service", "set")  # cores that are broken and take no versions
-SPEEDS = RedisKey("cl:speeds", "hash")  # core → its speed in tokens/s: mean, low, high
+SPEEDS = RedisKey("cl:speeds", "hash")  # core → its speed in tokens/s
+LAST_SPEED = RedisKey("cl:last_speed", "string", stays=True)  # the speed that a core told last
 full_speed = RedisKey("cl:full_speed:%s", "string")  # core → its speed when it had enough to do; 30 d
 costs = RedisKey("cl:costs:%s", "hash")  # version → class of items → sums of what they cost recently; 30 d
 residuals = RedisKey("cl:residuals:%s", "hash")  # version → kind of job → how far off its last forecasts were; 30 d

@@ -292,8 +292,7 @@ class Submitter:
         excess, own_excess = sum(admission.owed.values()) + tokens - most, own + tokens - own_most
         if excess <= 0 and own_excess <= 0:
             return
-        rate = await self._store.drain_rate(admission.speeds)
-        rate = rate or await self._fleet.compiled_rate(admission.version or "")
+        rate = await self._store.drain_rate()
         if own_excess > excess:
             retry_after_s = seconds_until(tokens_until(admission.owed, owner, own_excess), rate)
             watched = (owner, own_most - tokens)

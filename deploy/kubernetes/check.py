@@ -14,7 +14,7 @@ Object = Mapping[str, Any]
 NEURON_CORE, NEURON_DEVICES = "aws.amazon.com/neuroncore", ("aws.amazon.com/neuron", "aws.amazon.com/neurondevice")
 
 #: Figures that count running work, on which a scaler may act.
-SCALING_FIGURES = ("corelane_desired_cores", "corelane_backlog_core_seconds", "corelane:backlog_seconds")
+SCALING_FIGURES = ("corelane_desired_cores", "corelane_backlog_core_seconds", "corelane_backlog_seconds")
 
 #: A scaler that waits shorter before it stops the last worker throws away what took minutes to load, in seconds.
 LEAST_COOLDOWN_S = 600

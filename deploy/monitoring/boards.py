@@ -38,7 +38,7 @@ OVERVIEW = Board(
             [
                 stat(
                     "Backlog",
-                    "corelane:backlog_seconds",
+                    "max(corelane_backlog_seconds)",
                     "s",
                     (300, 1800),
                     help="Time that the cores need for all work.",
@@ -55,7 +55,7 @@ OVERVIEW = Board(
         Row(
             "Will it drain",
             [
-                Panel("Backlog by version", [("corelane_backlog_seconds", "{{version}}")], "s", stacked=True),
+                Panel("Backlog", [("max(corelane_backlog_seconds)", "backlog")], "s"),
                 Panel(
                     "Items in and out",
                     [

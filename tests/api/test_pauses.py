@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 from corelane.cli.app import make_cli
 from corelane.cli.doctor import check_service
 from corelane.client import Client
-from corelane.domain.forecast import Speed
 from corelane.plugins.console import overviews
 from corelane.settings import Settings
 from corelane.store import keys
@@ -38,7 +37,7 @@ def settings(settings: Settings) -> Settings:
 def office(settings: Settings, raw: redis.Redis, bell: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Office]:
     monkeypatch.setattr(overviews, "KEPT_S", 0.0)
     with open_office(settings, raw, bell) as office:
-        office.bench.core("a/0", Speed(1000))
+        office.bench.core("a/0", 1000.0)
         office.bench.upkeep.went_round()
         office.bench.raw.hset("cl:core:a/0", mapping=BEAT)
         yield office
@@ -66,7 +65,7 @@ def test_pause_is_told_to_all_who_wait_and_seen_by_operators_until_it_ends(offic
     assert (issue["part"], OPS in issue["text"]) == (f"{kind} {name}", True)
     assert office.api.get("/readyz").status_code == 200
     metrics = office.api.get("/metrics").text
-    assert 'corelane_backlog_seconds{version="tiny@1"} 0.0' in metrics
+    assert "\ncorelane_backlog_seconds 0.0\n" in metrics
     assert re.search(r'^corelane_paused_tokens\{version="tiny@1"\} [1-9]', metrics, re.MULTILINE)
     assert re.search(rf'^corelane_paused_seconds\{{kind="{kind}"\}} (?!0\.0$)', metrics, re.MULTILINE)
     assert office.call(OPS, "DELETE", f"/v1/pauses/{path}").status_code == 204

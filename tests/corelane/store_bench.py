@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import redis
 
 from corelane.domain.dispatch import PUBLIC
-from corelane.domain.forecast import Speed
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Priority, Webhook
 from corelane.settings import Settings
@@ -87,7 +86,7 @@ class Bench:
         self.raw: Any = raw
         self.upkeep = Upkeep(settings, bell)
 
-    def core(self, name: str, speed: Speed | None = None) -> LoneCore:
+    def core(self, name: str, speed: float | None = None) -> LoneCore:
         announce(self.settings, name, VERSION, ["default"])
         Announcer(self.settings, name).beat({"state": "idle"}, [VERSION], [], speed)
         return LoneCore(self.settings, name)

@@ -1,6 +1,5 @@
 """The metrics: added up in processes, counted in the store, shown the same by every process."""
 
-import math
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,14 +7,13 @@ from dataclasses import replace
 import pytest
 import redis
 
-from corelane.domain.backlog import backlog_seconds
-from corelane.domain.forecast import Speed
 from corelane.domain.jobs import Priority, Webhook
 from corelane.errors import StoreUnavailable
 from corelane.metrics import definitions as m
 from corelane.metrics.exposition import MetricSample, render
 from corelane.metrics.recorder import MOST_SERIES, Recorder
 from corelane.metrics.series import Histogram, Series, parse
+from corelane.store.backlog import UNKNOWN_RATE, drain_rate
 from corelane.store.deliveries.sending import Attempt
 from corelane.store.fleet import Announcer
 from corelane.store.gauges import read_all
@@ -130,8 +128,8 @@ def test_every_metric_that_the_functions_count_is_defined() -> None:
 
 
 def test_every_metric_says_what_it_is_even_without_values() -> None:
-    text = render(parse({}), [MetricSample(m.BACKLOG_S, math.inf, (VERSION,))]).decode()
-    assert 'corelane_backlog_seconds{version="tiny@1"} +Inf' in text
+    text = render(parse({}), [MetricSample(m.VERSION_CORES, 2, (VERSION,))]).decode()
+    assert 'corelane_version_cores{version="tiny@1"} 2.0' in text
     for metric in m.ALL.values():
         assert f"# HELP {metric.name} " in text
         assert metric.name.startswith("corelane_")
@@ -141,14 +139,38 @@ def test_every_metric_says_what_it_is_even_without_values() -> None:
 # The backlog.
 
 
-def test_backlog_is_work_divided_by_the_speed_of_the_cores_that_hold_the_version() -> None:
-    speeds, both = {"a/0": 100.0, "a/1": 300.0}, ["a/0", "a/1"]
-    assert backlog_seconds({"v": 700}, {"a/0": 100}, speeds, {"v": both}) == {"v": 2.0}
-    # Two versions on the same cores clear together.
-    assert backlog_seconds({"v": 300, "w": 100}, {}, speeds, {"v": both, "w": both}) == {"v": 1.0, "w": 1.0}
-    assert backlog_seconds({"v": 5}, {}, speeds, {"v": []}) == {"v": math.inf}
-    assert backlog_seconds({"v": 5}, {}, {}, {"v": ["a/0"]}) == {}
-    assert backlog_seconds({"v": 0}, {}, {}, {"v": []}) == {"v": 0.0}
+def test_drain_rate_is_the_cores_speed_where_nothing_was_answered_of_late() -> None:
+    assert drain_rate([0] * 10, [1000.0] * 2) == 2000
+    assert drain_rate([0] * 10, []) == UNKNOWN_RATE
+
+
+def test_seconds_of_little_work_do_not_slow_the_drain_rate() -> None:
+    assert drain_rate([64] * 10, [1000.0] * 2) == 2000
+    assert drain_rate([900, 900, 0, 0, 0], []) == 900
+
+
+def test_drain_rate_follows_what_busy_cores_answer() -> None:
+    slowed = drain_rate([1500] * 10, [1000.0] * 2)
+    assert 1500 < slowed < 1700
+
+
+def test_backlog_goes_by_the_last_speed_while_no_core_lives(bench: Bench) -> None:
+    core = bench.core("a/0", 320.0)
+    bench.submit(10)
+    assert show(bench)[1]["corelane_backlog_seconds",] == pytest.approx(2)
+    claim = claimed(core)
+    assert show(bench)[1]["corelane_backlog_seconds",] == pytest.approx(2)
+    core.hand_back(claim.lease, claim.refs, bench.bell)
+    core.leave([VERSION], bench.bell, gone=True)
+    gauges = show(bench)[1]
+    assert gauges["corelane_backlog_seconds",] == pytest.approx(2)
+    assert gauges["corelane_version_cores", VERSION] == 0
+
+
+def test_backlog_of_a_service_that_never_measured_a_speed_is_not_zero(bench: Bench) -> None:
+    announce(bench.settings, "a/0", VERSION)
+    bench.submit(10)
+    assert show(bench)[1]["corelane_backlog_seconds",] == pytest.approx(640 / UNKNOWN_RATE)
 
 
 # The store.
@@ -191,14 +213,14 @@ def test_gauge_of_a_process_that_died_is_gone(bench: Bench, raw: redis.Redis) ->
 
 
 def test_gauges_are_what_waits_and_is_claimed(bench: Bench, raw: redis.Redis) -> None:
-    core = bench.core("a/0", Speed(1000))
+    core = bench.core("a/0", 1000.0)
     bench.submit(2, priority=Priority.HIGH)
     bench.submit(3, priority=Priority.LOW)
     large = bench.submit(200)
     raw.hincrby(f"cl:job:{{{large}}}", "created_ms", -500_000)
     _, gauges = show(bench)
     assert gauges["corelane_waiting_tokens", VERSION] == 205 * 64
-    assert gauges["corelane_backlog_seconds", VERSION] == pytest.approx(205 * 64 / 1000)
+    assert gauges["corelane_backlog_seconds",] == pytest.approx(205 * 64 / 1000)
     assert gauges["corelane_oldest_wait_seconds", VERSION, "normal"] == pytest.approx(560, abs=60)
     assert gauges["corelane_oldest_wait_seconds", VERSION, "low"] < 120
     assert gauges["corelane_open_jobs", "normal"] == gauges["corelane_open_jobs", "high"] == 1
@@ -212,12 +234,6 @@ def test_gauges_are_what_waits_and_is_claimed(bench: Bench, raw: redis.Redis) ->
     answer_all(core)
     assert ("corelane_oldest_wait_seconds", VERSION, "normal") not in show(bench)[1]
     assert check_invariants(raw) == []
-
-
-def test_version_without_a_core_has_an_endless_backlog(bench: Bench) -> None:
-    announce(bench.settings, "a/0", VERSION)
-    bench.submit(2)
-    assert show(bench)[1]["corelane_backlog_seconds", VERSION] == math.inf
 
 
 def test_heartbeat_tells_of_memory_by_kind_and_of_the_device(bench: Bench) -> None:
@@ -382,7 +398,7 @@ def test_claim_that_is_handed_back_is_no_attempt(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("ago_s", "outcome"), [(0, "early"), (160, "kept"), (1000, "late")])
 def test_promises_are_compared_with_ends(bench: Bench, ago_s: int, outcome: str) -> None:
-    core = bench.core("a/0", Speed(2))  # five items take 160 s, at least 80 s, at most 320 s
+    core = bench.core("a/0", 2.0)  # five items take 160 s, at least 80 s, at most 320 s
     job = bench.submit(5)
     record = bench.get(job)
     assert record.promise is not None

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from corelane.domain.dispatch import PUBLIC
-from corelane.domain.forecast import Speed
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Priority
 from corelane.domain.pauses import PauseKind, Pauses
@@ -47,6 +46,10 @@ def paused(bench: Bench) -> Pauses:
 
 def work(bench: Bench) -> Work:
     return bench.with_link(read_work)
+
+
+def backlog_s(bench: Bench, work: Work) -> float:
+    return bench.with_link(work.backlog_s)
 
 
 def owners_of(core: LoneCore) -> set[str]:
@@ -165,19 +168,19 @@ def test_keeper_rings_no_core_for_what_is_paused(bench: Bench) -> None:
 
 @pytest.mark.parametrize(("kind", "name"), [("owner", ANN), ("model", VERSION)])
 def test_paused_backlog_is_no_backlog(bench: Bench, kind: str, name: str) -> None:
-    bench.core("a/0", Speed(1000))
+    bench.core("a/0", 1000.0)
     bench.raw.hset("cl:core:a/0", "versions", f'["{VERSION}"]')
     bench.submit(400, owner=ANN)
     bench.submit(1, owner=ANN)
     file = ItemFile("job_x", 1000, 50_000)
     bench.submit(0, new_job_id(), owner=ANN, file=file)
     open_work = work(bench)
-    assert open_work.backlog_s[VERSION] > 10
+    assert backlog_s(bench, open_work) > 10
     assert open_work.oldest_s
     pause(bench, kind, name)
     held_up = work(bench)
     assert (held_up.outstanding, held_up.paused) == (open_work.outstanding, open_work.outstanding)
-    assert (sum(held_up.movable.values()), held_up.backlog_s[VERSION], held_up.oldest_s) == (0, 0.0, {})
+    assert (sum(held_up.movable.values()), backlog_s(bench, held_up), held_up.oldest_s) == (0, 0.0, {})
 
 
 def test_job_in_a_file_is_fed_no_further_while_paused_and_whole_afterwards(bench: Bench) -> None:
@@ -207,7 +210,7 @@ def scaling(bench: Bench) -> ScalingInfo:
 
 
 def test_paused_backlog_asks_for_no_cores(bench: Bench) -> None:
-    bench.core("a/0", Speed(100))
+    bench.core("a/0", 100.0)
     bench.raw.hset("cl:core:a/0", "versions", f'["{VERSION}"]')
     bench.submit(800, owner=ANN)
     asked = scaling(bench).asked
@@ -217,7 +220,7 @@ def test_paused_backlog_asks_for_no_cores(bench: Bench) -> None:
 
 
 def test_promise_gives_no_time_for_what_is_paused_and_lets_nobody_wait_for_it(bench: Bench) -> None:
-    bench.core("a/0", Speed(1000))
+    bench.core("a/0", 1000.0)
     bench.submit(400, owner=ANN)
     behind = bench.get(bench.submit(400, owner=BOB)).promise
     pause(bench, "owner", ANN)
@@ -235,7 +238,7 @@ def test_promise_gives_no_time_for_what_is_paused_and_lets_nobody_wait_for_it(be
 
 
 def test_time_of_a_job_that_waited_through_a_pause_is_held_against_no_promise(bench: Bench) -> None:
-    core = bench.core("a/0", Speed(1000))
+    core = bench.core("a/0", 1000.0)
     job = bench.submit(3, owner=ANN)
     pause(bench, "owner", ANN)
     bench.raw.hincrby(f"cl:job:{{{job}}}", "created_ms", -3_600_000)

@@ -14,13 +14,12 @@ from corelane.domain.forecast import (
     Own,
     Residuals,
     Size,
-    Speed,
-    drain_rate,
     forecast,
     kind_of,
     tokens_ahead,
     tokens_until,
 )
+from corelane.store.backlog import drain_rate
 
 OWED = st.dictionaries(
     st.tuples(st.sampled_from(["me", "a", "b", "c"]), st.integers(0, 2)), st.integers(1, 10**9), max_size=12
@@ -72,21 +71,6 @@ def test_more_tokens_never_have_less_before_them(
     assert 0 <= ahead(owed, priority, tokens, slices, own) <= sum(owed.values())
 
 
-def test_drain_rate_is_the_cores_speed_where_nothing_was_answered_of_late() -> None:
-    assert drain_rate([0] * 10, [Speed(1000)] * 2) == 2000
-    assert drain_rate([0] * 10, []) == 0
-
-
-def test_seconds_of_little_work_do_not_slow_the_drain_rate() -> None:
-    assert drain_rate([64] * 10, [Speed(1000)] * 2) == 2000
-    assert drain_rate([900, 900, 0, 0, 0], []) == 900
-
-
-def test_drain_rate_follows_what_busy_cores_answer() -> None:
-    slowed = drain_rate([1500] * 10, [Speed(1000)] * 2)
-    assert 1500 < slowed < 1650
-
-
 def test_own_tokens_are_answered_beside_as_many_of_each_other_owner() -> None:
     assert tokens_until({("me", 1): 1000}, "me", 400) == 400
     assert tokens_until({("me", 1): 1000, ("a", 1): 10**9, ("b", 1): 300}, "me", 400) == 400 + 400 + 300
@@ -100,7 +84,7 @@ def test_forecast_needs_a_measured_speed() -> None:
 
 
 def test_job_of_one_slice_runs_on_one_core_behind_what_all_cores_do() -> None:
-    speeds = [Speed(100)] * 2
+    speeds = [100.0] * 2
     found = forecast(1000, 100, 1, speeds)
     assert found is not None
     assert (found.expected_s, found.reckoned_s) == pytest.approx((6, 6))
@@ -111,7 +95,7 @@ def test_job_of_one_slice_runs_on_one_core_behind_what_all_cores_do() -> None:
 
 
 def test_forecast_follows_the_residuals_of_its_kind() -> None:
-    speeds = [Speed(100)]
+    speeds = [100.0]
     plain = forecast(0, 100, 1, speeds)
     assert plain is not None
     told = forecast(0, 100, 1, speeds, Residuals({plain.kind: [70] * KEPT}))
@@ -159,15 +143,11 @@ def test_kind_tells_the_part_that_waits_and_how_long_it_takes() -> None:
     assert all(len(kind) == 2 and kind.isdigit() for kind in kinds)
 
 
-def test_speed_survives_the_store() -> None:
-    assert Speed.decode(Speed(1.5).encode()) == Speed(1.5)
-
-
 def test_time_to_come_back_is_what_it_took_in_situations_that_were_recorded() -> None:
     """Two hundred refusals under changing load: what the service knew, and the seconds it took."""
     errors = []
     for situation in orjson.loads(SITUATIONS.read_bytes()):
-        speeds = [Speed.decode(speed) for speed in situation["speeds"]]
+        speeds = [float(speed.split()[0]) for speed in situation["speeds"]]
         rate = drain_rate(situation["answered"], speeds)
         owed = {(owner, priority): tokens for owner, priority, tokens in situation["owed"]}
         for owner, is_own_bound, excess, took_s in situation["refusals"]:

@@ -28,7 +28,8 @@ HEALTHY = {
     'corelane_items_total{version="m@1",outcome="succeeded"}': "0+600x80",
     'corelane_items_total{version="m@1",outcome="failed"}': "0+1x80",
     'corelane_tokens_total{version="m@1"}': "0+90000x80",
-    'corelane_backlog_seconds{version="m@1"}': "5x80",
+    "corelane_backlog_seconds": "5x80",
+    'corelane_version_cores{version="m@1"}': "2x80",
     'corelane_waiting_tokens{version="m@1"}': "9000x80",
     'corelane_paused_tokens{version="m@1"}': "0x80",
     'corelane_paused_seconds{kind="owner"}': "0x80",
@@ -49,7 +50,7 @@ HEALTHY = {
 #: A service that nobody uses: nothing grows.
 IDLE = {name: "7x80" for name in HEALTHY if name.endswith('_total"}') or "_total{" in name} | {
     "corelane_open_items": "0x80",
-    'corelane_backlog_seconds{version="m@1"}': "0x80",
+    "corelane_backlog_seconds": "0x80",
 }
 
 CORE_SERIES = [name for name in HEALTHY if name.startswith("corelane_core_")]
@@ -158,15 +159,19 @@ SCENARIOS = [
         IDLE | {'corelane_http_requests_total{route="/v1/jobs",method="POST",status="500"}': "0x58 1x40"},
     ),
     Scenario("items fail", {'corelane_items_total{version="m@1",outcome="failed"}': "0+100x80"}, fires("ItemsFail")),
-    Scenario("the backlog is long", {'corelane_backlog_seconds{version="m@1"}': "4000x80"}, fires("BacklogLong")),
-    Scenario("the backlog was long", {'corelane_backlog_seconds{version="m@1"}': "4000x50 10x50"}),
-    Scenario("the backlog grows", {'corelane_backlog_seconds{version="m@1"}': "0+10x80"}, fires("BacklogGrows")),
+    Scenario("the backlog is long", {"corelane_backlog_seconds": "4000x80"}, fires("BacklogLong")),
+    Scenario("the backlog was long", {"corelane_backlog_seconds": "4000x50 10x50"}),
+    Scenario("the backlog grows", {"corelane_backlog_seconds": "0+10x80"}, fires("BacklogGrows")),
     Scenario(
         "a version is held by no core",
-        {'corelane_backlog_seconds{version="n@1"}': "0x50" + " Inf" * 90},
+        {
+            'corelane_waiting_tokens{version="n@1"}': "0x50 64x90",
+            'corelane_paused_tokens{version="n@1"}': "0x140",
+            'corelane_version_cores{version="n@1"}': "0x140",
+        },
         fires("VersionNotHeld"),
     ),
-    Scenario("the backlog shrinks", {'corelane_backlog_seconds{version="m@1"}': "1790-10x80"}),
+    Scenario("the backlog shrinks", {"corelane_backlog_seconds": "1790-10x80"}),
     Scenario("promises are missed", {'corelane_promises_total{outcome="late"}': "0+20x80"}, fires("PromisesMissed")),
     Scenario(
         "the errors of a core end its process again and again",

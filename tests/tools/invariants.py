@@ -72,8 +72,8 @@ def problems_of_gauges(raw: Any, samples: list[MetricSample]) -> Iterator[Findin
     yield "cores that are up", {labels[0] for labels, up in shown.get(m.CORE_UP, {}).items() if up}, living
     pending = sum(raw.zcard(key) for key in raw.scan_iter("cl:due:*", count=1000))
     yield "pending deliveries", shown[m.DELIVERIES_PENDING][()], pending
-    for version, seconds in shown.get(m.BACKLOG_S, {}).items():
-        yield f"{version} has a backlog", seconds > 0, seconds > 0 and bool(waiting or claimed or open_jobs)
+    seconds = shown[m.BACKLOG_S][()]
+    yield "the backlog", seconds > 0, seconds > 0 and bool(waiting or claimed or open_jobs)
 
 
 def nonzero(values: dict[tuple[str, ...], float]) -> dict[tuple[str, ...], float]:

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from corelane.domain.dispatch import Core
-from corelane.domain.forecast import Speed
 from corelane.engine.runner import Runner
 from corelane.engine.task import RunnerWork
 from corelane.metrics.definitions import WORK_COUNTED
@@ -99,7 +98,7 @@ class Vitals(CoreObserver):
         since = self.running_since
         return since is not None and time.monotonic() - since > longest_s
 
-    def speed(self) -> Speed | None:
+    def speed(self) -> float | None:
         """Return the recent speed, or None before the first sample."""
         while self.worked:
             tokens, seconds, full = self.worked.popleft()
@@ -112,7 +111,7 @@ class Vitals(CoreObserver):
         samples = list(self._samples[True]) or list(self._samples[False])
         if not samples:
             return None
-        return Speed(sum(sample.tokens for sample in samples) / sum(sample.seconds for sample in samples))
+        return sum(sample.tokens for sample in samples) / sum(sample.seconds for sample in samples)
 
     @property
     def is_full_speed(self) -> bool:

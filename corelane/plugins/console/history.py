@@ -12,7 +12,6 @@ from uuid import uuid4
 
 import orjson
 
-from corelane.domain.backlog import longest_backlog
 from corelane.domain.health_issues import HealthIssue
 from corelane.metrics.conditions import LOOP_STANDS
 from corelane.metrics.series import parse
@@ -93,8 +92,7 @@ class Sampler:
         sums, work, cores = await read_sums(self._link), await read_work(self._link), await Fleet(self._link).cores()
         at_ms, before = await self._link.now_ms(), await self._link("GET", keys.SAMPLED)
         then = None if before is None else orjson.loads(before)
-        speed = sum(work.speeds.values()) or (then or {}).get("speed", 0.0)
-        kept = orjson.dumps({"at_ms": at_ms, "sums": only_sampled(sums), "speed": speed})
+        kept = orjson.dumps({"at_ms": at_ms, "sums": only_sampled(sums)})
         commands: list[tuple[Any, ...]] = [
             ("SET", keys.SAMPLED, kept, "EX", SAMPLED_TTL_S),
             ("HSET", keys.ROUNDS, "history", at_ms),
@@ -108,7 +106,7 @@ class Sampler:
                 then["at_ms"],
                 parse(then["sums"]),
                 now,
-                backlog_s=longest_backlog(work.backlog_s, work.movable, speed),
+                backlog_s=await work.backlog_s(self._link),
                 waiting_tokens=sum(work.outstanding.values()),
                 open_items=count_open_items(now),
                 busy=fmean(busy) if busy else None,

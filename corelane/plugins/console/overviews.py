@@ -12,7 +12,6 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.forecast import drain_rate
 from corelane.domain.health_issues import DISK_FULL, HealthIssue, failure_issues
 from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Priority
@@ -36,9 +35,9 @@ from corelane.plugins.console.history import History
 from corelane.plugins.console.points import Growth, Point
 from corelane.plugins.console.recent import NOW_MS, Recent, count_done, models_of, promises_of, stretches
 from corelane.plugins.console.survey import Survey, read_survey
+from corelane.store.backlog import RATE_SECONDS, drain_rate
 from corelane.store.fleet import Fleet
 from corelane.store.health_issues import read_cores, read_issues
-from corelane.store.jobs.admissions import RATE_SECONDS
 from corelane.store.link.link import CommonLink
 from corelane.store.scaling import read_stopped
 
@@ -144,7 +143,7 @@ class Overviews:
         backlog = Backlog(
             survey.open_items,
             survey.tokens,
-            drain_rate(survey.answered[:RATE_SECONDS], speeds) or sum(survey.work.speeds.values()),
+            drain_rate(survey.answered[:RATE_SECONDS], speeds),
             sum(tokens for version, tokens in survey.work.movable.items() if version in stuck),
             any(core["state"] == "busy" and survey.work.claimed.get(core["core"]) for core in living),
             max(survey.work.oldest_s.values(), default=0.0),

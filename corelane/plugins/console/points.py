@@ -16,7 +16,7 @@ class Point:
     """The service's figures for the time until ``at_ms``. Rates are per second; None where nothing was measured.
 
     ``jobs_s`` counts jobs that ended, ``failed_s`` items that failed. ``busy`` is the mean of all living cores.
-    ``backlog_s`` is the longest backlog of the versions that a core holds.
+    ``backlog_s`` is the time that the cores need for all open work.
     """
 
     at_ms: int

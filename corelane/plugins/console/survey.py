@@ -6,7 +6,6 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.forecast import Speed
 from corelane.domain.jobs import Priority
 from corelane.domain.overview import OwnerWork
 from corelane.domain.pauses import Pauses
@@ -37,7 +36,7 @@ class Survey:
     seen: Mapping[tuple[str, str], int]
     answered: Sequence[int]
     #: Speeds of the cores that have work.
-    working_speeds: Sequence[Speed]
+    working_speeds: Sequence[float]
     pauses: Pauses
     #: The owners with the most work.
     owners: Sequence[OwnerWork]
@@ -90,7 +89,7 @@ async def read_survey(link: CommonLink) -> Survey:
         series=parse({field.decode(): float(amount) for field, amount in pairs(sums)}),
         seen={(version.decode(), PRIORITIES[int(rank)]): int(tokens) for version, rank, tokens in lanes},
         answered=[int(tokens) for tokens in answered],
-        working_speeds=[Speed.decode(speed.decode()) for speed in working if speed is not None],
+        working_speeds=[float(speed) for speed in working if speed is not None],
         pauses=Pauses.decode(texts(paused)),
         owners=[
             OwnerWork(

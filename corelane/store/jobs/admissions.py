@@ -5,13 +5,10 @@ from collections.abc import Mapping, Sequence
 
 from corelane.domain.aliases import choose
 from corelane.domain.dispatch import PUBLIC
-from corelane.domain.forecast import NO_RESIDUALS, Own, Residuals, Speed, drain_rate
+from corelane.domain.forecast import NO_RESIDUALS, Own, Residuals
 from corelane.domain.pauses import NO_PAUSES, Pauses
 from corelane.store.jobs.submission import Admission
 from corelane.store.link.link import CommonLink, pairs, texts
-
-#: The drain rate is measured over this many full seconds.
-RATE_SECONDS = 10
 
 #: The errors of recent forecasts are read at most once in this time, in seconds, for at most this many models.
 RESIDUALS_S, MOST_RESIDUALS = 1.0, 1000
@@ -46,7 +43,7 @@ class Admissions:
             version,
             read_accounts(owed),
             read_accounts(unfed),
-            [Speed.decode(speed.decode()) for speed in (speeds[version] if version else ()) if speed is not None],
+            [float(speed) for speed in (speeds[version] if version else ()) if speed is not None],
             [int(count) for count in open_jobs],
             bool(version and speeds[version]),
             [Own(*map(int, counts)) for counts in own],
@@ -64,12 +61,6 @@ class Admissions:
         self._residuals_due[model] = time.monotonic() + RESIDUALS_S
         for version, kept in found.items():
             self._residuals[version] = Residuals.decode(pairs(kept))
-
-    async def drain_rate(self, speeds: Sequence[Speed]) -> float:
-        """Return how many tokens the fleet processes a second; ``speeds`` are used if no speed of a core is known."""
-        answered, known = await self._link.run("drain_rates", seconds=RATE_SECONDS)
-        decoded = [Speed.decode(speed.decode()) for speed in known if speed is not None]
-        return drain_rate([int(tokens) for tokens in answered], decoded or speeds)
 
 
 def read_accounts(flat: Sequence[bytes]) -> dict[tuple[str, int], int]:

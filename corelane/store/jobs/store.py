@@ -18,6 +18,7 @@ from corelane.domain.texts import Stored
 from corelane.errors import NotFound
 from corelane.settings import Settings
 from corelane.store import keys
+from corelane.store.backlog import read_drain_rate
 from corelane.store.item_files import ItemFiles, decode_line
 from corelane.store.jobs.admissions import Admissions, read_accounts
 from corelane.store.jobs.idempotency import Holder, by_name, find_holder
@@ -48,6 +49,10 @@ class JobStore(Admissions):
         self._writer = JobWriter(link, settings, bell)
         #: Stored texts that jobs may name.
         self.stored_texts = TextStore(link)
+
+    async def drain_rate(self) -> float:
+        """Return how many tokens a second the cores answer."""
+        return await read_drain_rate(self._link)
 
     async def owed(self) -> dict[tuple[str, int], int]:
         """Return outstanding tokens, by owner and priority."""

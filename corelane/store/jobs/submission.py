@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from corelane.domain.dispatch import PUBLIC
-from corelane.domain.forecast import NO_RESIDUALS, Own, Residuals, Speed
+from corelane.domain.forecast import NO_RESIDUALS, Own, Residuals
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, JobHead
 from corelane.domain.pauses import NO_PAUSES, Pause, Pauses
@@ -65,7 +65,7 @@ class Admission:
     version: str | None
     owed: Mapping[tuple[str, int], int]
     unfed: Mapping[tuple[str, int], int]
-    speeds: Sequence[Speed]
+    speeds: Sequence[float]
     open_jobs: Sequence[int]
     #: Whether a living core holds the version.
     is_held: bool = True

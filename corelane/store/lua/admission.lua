@@ -124,7 +124,7 @@ define('admit', function(ask)
 end, 'no-writes')
 
 -- drain_rates{seconds} → {tokens answered in each of the last full seconds, newest first; speeds of the cores with
--- work}
+-- work, or if there is none, the speed that a core told last}
 -- This tells how fast the backlog shrinks. A core has work if it has claimed some, or holds a version with waiting
 -- work.
 define('drain_rates', function(ask)
@@ -139,5 +139,5 @@ define('drain_rates', function(ask)
     for _, core in ipairs(holders_of(version)) do cores[core] = true end
   end
   for core in pairs(cores) do names[#names + 1] = core end
-  return { answered, #names > 0 and call('HMGET', keys.SPEEDS, unpack(names)) or {} }
+  return { answered, #names > 0 and call('HMGET', keys.SPEEDS, unpack(names)) or { call('GET', keys.LAST_SPEED) } }
 end, 'no-writes')

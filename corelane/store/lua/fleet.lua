@@ -15,7 +15,10 @@ local function keep_speed(core, speed, is_full)
   else
     speed = call('GET', keys.full_speed(core)) or speed
   end
-  if speed then call('HSET', keys.SPEEDS, core, speed) end
+  if speed then
+    call('HSET', keys.SPEEDS, core, speed)
+    call('SET', keys.LAST_SPEED, speed)
+  end
 end
 
 -- beat{core, lease_ms, speed, full, out, fields, versions, leases, worked: [process, price, core µs], costs: [[version,

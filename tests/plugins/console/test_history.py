@@ -5,7 +5,6 @@ from dataclasses import replace
 import orjson
 import pytest
 
-from corelane.domain.forecast import Speed
 from corelane.metrics.definitions import TOKENS
 from corelane.metrics.series import parse
 from corelane.plugins.console.history import COARSE_MS, History, Mark, Sampler
@@ -77,7 +76,7 @@ def test_merged_points_have_the_mean_of_rates_and_the_worst_of_the_rest() -> Non
 
 
 def test_keeper_takes_points_one_at_a_time(bench: Bench, link: Link) -> None:
-    core = bench.core("a/0", Speed(1000))
+    core = bench.core("a/0", 1000.0)
     metrics = ProcessMetrics("core")
     assert sample(link) is None  # the first reading has none before it
     bench.submit(5)
@@ -98,7 +97,7 @@ def test_keeper_takes_points_one_at_a_time(bench: Bench, link: Link) -> None:
 
 
 def test_backlog_goes_on_while_no_core_is_there(bench: Bench, link: Link) -> None:
-    bench.core("a/0", Speed(1000))
+    bench.core("a/0", 1000.0)
     bench.submit(10)
     sample(link)
     Dispatch(bench.settings, "a/0").leave([VERSION], bench.bell, gone=True)

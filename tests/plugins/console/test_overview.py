@@ -11,7 +11,6 @@ import pytest
 from corelane.cli.doctor import check_service
 from corelane.client import Client
 from corelane.domain.dispatch import Core
-from corelane.domain.forecast import Speed
 from corelane.domain.health_issues import DISK_FULL
 from corelane.domain.jobs import Priority
 from corelane.plugins.console import overviews
@@ -58,7 +57,7 @@ def test_waiting_work_is_shown_by_lane_until_it_is_answered(
     service: Service, read: Callable[[], dict[str, Any]]
 ) -> None:
     bench = service.bench
-    core = bench.core("a/0", Speed(1000))
+    core = bench.core("a/0", 1000.0)
     bench.submit(3)
     bench.submit(400, priority=Priority.LOW)
     found = read()
@@ -82,7 +81,7 @@ def test_what_was_done_and_how_promises_came_out_is_counted_exactly(
     service: Service, read: Callable[[], dict[str, Any]]
 ) -> None:
     bench = service.bench
-    core = bench.core("a/0", Speed(1000))
+    core = bench.core("a/0", 1000.0)
     read()
     bench.submit(30)
     bench.submit(12)

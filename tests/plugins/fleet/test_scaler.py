@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from corelane.client import Client
-from corelane.domain.forecast import Speed
 from corelane.plugins.fleet.scaler import Scaler
 from corelane.settings import Settings
 from corelane.store.fleet import Announcer
@@ -50,7 +49,7 @@ def test_without_a_keeper_there_is_no_figure(service: Service) -> None:
 
 
 def test_cores_are_wanted_by_the_time_that_open_work_takes(service: Service, watcher: Watcher) -> None:
-    bench, speed = service.bench, Speed(64)
+    bench, speed = service.bench, 64.0
     assert watcher.look()["desired"] == 0
     core = bench.core("a/0", speed)
     bench.submit(35)
@@ -69,7 +68,7 @@ def test_cores_are_wanted_by_the_time_that_open_work_takes(service: Service, wat
 
 def test_cores_go_only_once_fewer_were_enough_for_a_while(service: Service, watcher: Watcher) -> None:
     bench = service.bench
-    core = bench.core("a/0", Speed(64))
+    core = bench.core("a/0", 64.0)
     bench.submit(25)
     assert watcher.look()["desired"] == 3
     bench.upkeep.return_lapsed()

@@ -1,22 +1,19 @@
-"""``corelane jobs``: list, show, watch, cancel, retry and delete jobs, one or many, and fetch their results."""
+"""``corelane jobs``: list, show, watch, cancel, retry and delete jobs, and fetch their results."""
 
 import time
-from typing import Annotated, Any, TypeGuard
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from corelane.cli.admin import DryRunOption, FilterOptions, run_bulk
 from corelane.cli.commands import CommandGroup
 from corelane.cli.output import print_line, print_list, print_one, short_time
 from corelane.cli.service import IdsOption, JsonOption, LimitOption, PatientClient, ServiceClient
-from corelane.domain.bulk import BulkAction
 from corelane.domain.job_references import JobInput, JobOutput
 from corelane.domain.jobs import Job, JobStatus
 from corelane.domain.timing import JobTiming
 from corelane.domain.usage import Usage
-from corelane.errors import InvalidInput
 
 #: Time between two polls of a watched job, in seconds; its end is noticed at once.
 WATCH_S = 1.0
@@ -29,9 +26,6 @@ PARTS = ("submit", "wait", "tokenize", "compute", "merge", "commit", "other")
 WIDTH = 40
 
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, or your own name of it.")]
-SomeJobArgument = Annotated[
-    str | None, typer.Argument(metavar="JOB", help="A job's id, or your own name of it; else options choose jobs.")
-]
 
 jobs = CommandGroup(help="Your jobs: list, show, watch, cancel, retry, delete.", no_args_is_help=True)
 
@@ -39,12 +33,23 @@ jobs = CommandGroup(help="Your jobs: list, show, watch, cancel, retry, delete.",
 @jobs.command("list")
 def list_jobs(
     client: ServiceClient,
-    filters: FilterOptions,
+    *,
+    query: Annotated[str | None, typer.Option("--find", help="An id, the beginning of one, or a name.")] = None,
+    status: Annotated[list[JobStatus] | None, typer.Option(help="Only these; may be repeated.")] = None,
+    model: Annotated[str | None, typer.Option(help="A version, or a model's name.")] = None,
+    failed_items: Annotated[bool, typer.Option("--failed-items", help="Only jobs of which items failed.")] = False,
+    code: Annotated[str | None, typer.Option(help="Only jobs of which items failed with this code.")] = None,
+    created_after: Annotated[str | None, typer.Option(help="From this time on, as 2026-11-21T09:00:00Z.")] = None,
+    created_before: Annotated[str | None, typer.Option(help="Before this time.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Another owner's jobs, or `*` for all (scope admin).")] = None,
     limit: LimitOption = 20,
     as_json: JsonOption = False,
     ids: IdsOption = False,
 ) -> None:
     """List your jobs, newest first."""
+    given = {"q": query, "status": status, "model": model, "failed_items": failed_items, "code": code}
+    given |= {"created_after": created_after, "created_before": created_before, "owner": owner}
+    filters: dict[str, Any] = {name: value for name, value in given.items() if value}
 
     def row(job: Job) -> tuple[str, ...]:
         counts = f"{job.counts.succeeded:,}/{job.counts.total:,}"
@@ -92,40 +97,15 @@ def results(client: PatientClient, job: JobArgument) -> None:
 
 
 @jobs.command()
-def cancel(
-    client: ServiceClient,
-    filters: FilterOptions,
-    job: SomeJobArgument = None,
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Cancel the items that are not answered yet, of one job or of every job that the options take."""
-    if is_single(job, filters, dry_run):
-        print_one(client.cancel(job), as_json, describe)
-    else:
-        run_bulk(client, BulkAction.CANCEL, filters, dry_run=dry_run, as_json=as_json)
+def cancel(client: ServiceClient, job: JobArgument, as_json: JsonOption = False) -> None:
+    """Cancel the items of a job that are not answered yet."""
+    print_one(client.cancel(job), as_json, describe)
 
 
 @jobs.command()
-def retry(
-    client: ServiceClient,
-    filters: FilterOptions,
-    job: SomeJobArgument = None,
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Retry the unanswered items of a final job in a new job, or those of every job that the options take."""
-    if is_single(job, filters, dry_run):
-        print_one(client.retry(job), as_json, describe)
-    else:
-        run_bulk(client, BulkAction.RETRY, filters, dry_run=dry_run, as_json=as_json)
-
-
-def is_single(job: str | None, filters: dict[str, Any], dry_run: bool) -> TypeGuard[str]:
-    """Return whether one job is named; raise InvalidInput if options choose jobs as well."""
-    if job is not None and (filters or dry_run):
-        raise InvalidInput("name a JOB, or choose jobs by options; --dry-run goes with options")
-    return job is not None
+def retry(client: ServiceClient, job: JobArgument, as_json: JsonOption = False) -> None:
+    """Retry the unanswered items of a final job in a new job."""
+    print_one(client.retry(job), as_json, describe)
 
 
 @jobs.command()

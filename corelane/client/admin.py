@@ -1,55 +1,13 @@
-"""Calls of operators: retry or cancel many jobs, list failed items, read usage, pause, change secrets."""
+"""Calls of operators: read usage, pause, change secrets."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from datetime import date, datetime
-from functools import partial
-from typing import Any, Unpack
+from collections.abc import Sequence
+from datetime import date
+from typing import Any
 
-from corelane.client.endpoints import (
-    JSON,
-    Call,
-    JobFilters,
-    filter_params,
-    of,
-    page_params,
-    read_list,
-    read_nothing,
-    read_object,
-)
-from corelane.client.protocol import ServiceProtocol
-from corelane.client.steps import Exchange, Iteration
+from corelane.client.endpoints import JSON, Call, of, read_list, read_nothing, read_object
 from corelane.client.wire import dump_body
-from corelane.domain.bulk import BulkAction, BulkReason, BulkResult
-from corelane.domain.failed_items import FailedItem, FailedItemList, FailureGroup, FailureGroups
 from corelane.domain.pauses import Pause, PauseKind, PauseList
 from corelane.domain.usage import Group, UsageReport
-
-
-def bulk(
-    service: ServiceProtocol, action: BulkAction | str, *, dry_run: bool = False, **filters: Unpack[JobFilters]
-) -> Exchange[BulkResult]:
-    """Retry or cancel every job that all filters select, step by step; return the total of what was done.
-
-    With ``dry_run`` nothing is changed. Repeating is safe: no job is retried twice.
-    """
-    action, after = BulkAction(action), None
-    done = BulkResult(action=action, dry_run=dry_run, matched=0, done=0, skipped=[], jobs=[], has_more=False, next=None)
-    skipped: Counter[str] = Counter()
-    details: dict[str, str] = {}
-    while True:
-        step = yield from service.call(bulk_step(action, filters, dry_run, after))
-        done.matched += step.matched
-        done.done += step.done
-        done.jobs += step.jobs
-        for reason in step.skipped:
-            skipped[reason.code] += reason.count
-            details.setdefault(reason.code, reason.detail)
-        after = step.next
-        if not step.has_more or after is None:
-            break
-    done.skipped = [BulkReason(code=code, detail=details[code], count=count) for code, count in skipped.most_common()]
-    return done
 
 
 def usage(
@@ -119,46 +77,3 @@ def resume(kind: PauseKind | str, name: str) -> Call[None]:
 def pauses() -> Call[list[Pause]]:
     """List what is paused, by whom and since when."""
     return Call("GET", "/v1/pauses", lambda body: of(PauseList)(body).data)
-
-
-def failed_items(
-    service: ServiceProtocol, *, code: str | None = None, limit: int | None = None, **filters: Unpack[JobFilters]
-) -> Iteration[FailedItem]:
-    """Iterate over the failed items of the jobs that all filters select, newest job first, ``limit`` at most.
-
-    With a ``code``, only items that failed with this error.
-    """
-    return service.pages(partial(failed_items_page, filters, code), limit)
-
-
-def failure_groups(service: ServiceProtocol, **filters: Unpack[JobFilters]) -> Exchange[list[FailureGroup]]:
-    """Count the failed items of the jobs that all filters select, by error code, the most frequent first."""
-    return (yield from service.call(failure_counts(filters))).data
-
-
-def bulk_step(action: BulkAction, filters: JobFilters, dry_run: bool, after: str | None) -> Call[BulkResult]:
-    """Retry or cancel the next jobs that all filters select."""
-    given: Mapping[str, Any] = filters
-    wanted = {name: _plain(name, value) for name, value in given.items()}
-    body = {"action": action.value, "filter": wanted, "dry_run": dry_run} | ({"after": after} if after else {})
-    return Call("POST", "/v1/jobs/bulk", of(BulkResult), headers=JSON, content=dump_body(body))
-
-
-def failed_items_page(filters: JobFilters, code: str | None, after: str | None, limit: int) -> Call[FailedItemList]:
-    """List the next items that failed."""
-    params = filter_params(filters) | ({"code": code} if code else {}) | page_params(after, limit)
-    return Call("GET", "/v1/failed-items", of(FailedItemList), params=params)
-
-
-def failure_counts(filters: JobFilters) -> Call[FailureGroups]:
-    """Count the items that failed, by error code."""
-    return Call("GET", "/v1/failed-items/codes", of(FailureGroups), params=filter_params(filters))
-
-
-def _plain(name: str, value: Any) -> Any:
-    """Return a filter's value in the form of the JSON body; one id or status is a list of one."""
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if name in ("id", "status"):
-        return [str(each) for each in ([value] if isinstance(value, str) else value)]
-    return value

@@ -89,6 +89,7 @@ class JobFilters(TypedDict, total=False):
     q: str
     name: str
     failed_items: bool
+    code: str
     owner: str
     created_after: datetime | str
     created_before: datetime | str

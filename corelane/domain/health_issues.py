@@ -73,8 +73,8 @@ def failure_issues(by_version: Mapping[str, tuple[int, int]]) -> list[HealthIssu
     return [
         HealthIssue(
             version,
-            f"{failed:,} of {answered:,} items of the last minute failed; GET /v1/failed-items and the console's page "
-            "of failed items say why",
+            f"{failed:,} of {answered:,} items of the last minute failed; `GET /v1/jobs?failed_items=true` lists their "
+            "jobs with the codes",
         )
         for version, (failed, answered) in by_version.items()
         if LEAST_ITEMS_FAIL.holds(failed) and ITEMS_FAIL.holds(failed / answered)

@@ -1,4 +1,4 @@
-"""Job filters: which jobs are listed, or changed by a bulk action. Pure, and the same for all searches."""
+"""Job filters: which jobs are listed. Pure, and the same for all searches."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -31,6 +31,8 @@ class JobFacts:
     version: str
     failed: int
     created_ms: int
+    #: Whether items failed with the code that the filter names.
+    has_code: bool = False
 
 
 class JobFilter(Wire):
@@ -46,6 +48,9 @@ class JobFilter(Wire):
     status: Annotated[tuple[JobStatus, ...], Field(max_length=6), at_most(6)] = Field((), description="Any of these.")
     model: str | None = Field(None, max_length=200, description="A model's version, or its name.")
     has_failed_items: bool = Field(False, alias="failed_items", description="Only jobs of which items failed.")
+    code: str | None = Field(
+        None, pattern=r"^\w{1,64}$", description="Only jobs of which items failed with this code of error."
+    )
     created_after: Time | None = Field(None, description="From this time on; RFC 3339 or seconds since 1970.")
     created_before: Time | None = Field(None, description="Before this time.")
     owner: str | None = Field(
@@ -94,6 +99,7 @@ class JobFilter(Wire):
             and (not self.status or job.status in self.status)
             and (self.model is None or self.model in (job.version, job.version.partition("@")[0]))
             and (not self.has_failed_items or job.failed > 0)
+            and (self.code is None or job.has_code)
             and (self.after_ms is None or job.created_ms >= self.after_ms)
             and (self.before_ms is None or job.created_ms < self.before_ms)
         )

@@ -11,14 +11,12 @@ import pytest
 from api.app import create_app
 from corelane.client import AsyncClient, Client, admin, endpoints
 from corelane.client.endpoints import Call
-from corelane.domain.bulk import BulkAction
 from corelane.settings import Settings
 from corelane.tasks.question_answering import client
 from corelane.tasks.registry import DIALECTS
 
 #: What stands for each argument of a call.
 ARGUMENTS: dict[str, Any] = {
-    "action": BulkAction.CANCEL,
     "after": "1",
     "alias": "default",
     "batch_id": "batch_1",

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from api.app import create_app
 from corelane.domain.ids import new_job_id
 from corelane.settings import Settings
-from tests.api.office import ANN, BOB, ONE, ONLY_ADMIN, OPS, READER, Office, open_office
+from tests.api.office import ANN, BOB, ONE, ONLY_ADMIN, OPS, READER, SENDER, Office, open_office
 from tests.corelane.store_bench import VERSION, answer_all
+from tests.tools.deliveries import schedule
 
 
 @pytest.fixture
@@ -84,6 +85,44 @@ def test_where_keys_are_not_checked_nobody_asks_for_anothers_jobs(settings: Sett
             assert response.status_code == (200 if owner == "public" else 403)
 
 
+def test_steering_what_others_own_is_in_the_audit(office: Office) -> None:
+    jobs = [office.submit(BOB) for _ in range(3)]
+    own = office.submit(OPS)
+    for who, job in ((BOB, jobs[0]), (OPS, own), (OPS, jobs[1])):
+        office.call(who, "POST", f"/v1/jobs/{job}/cancel")
+    retried = office.call(OPS, "POST", f"/v1/jobs/{jobs[1]}/retry").json()["id"]
+    office.call(OPS, "POST", f"/v1/jobs/{jobs[1]}/retry")
+    office.call(OPS, "DELETE", f"/v1/jobs/{jobs[2]}")
+    version = "tiny@1"
+    assert office.call(OPS, "PUT", "/v1/aliases/latest", json={"version": version}).status_code == 200
+    assert office.call(OPS, "DELETE", "/v1/aliases/latest").status_code == 200
+    assert office.call(OPS, "POST", "/v1/cores/all/models", json={"model": version}).status_code == 202
+    assert office.call(OPS, "DELETE", f"/v1/cores/all/models/{version}?force=true").status_code == 202
+    delivery = schedule(office.bench.settings, "job.completed", "job_0x", BOB, "https://a.test/", {})
+    assert office.call(OPS, "POST", f"/v1/deliveries/{delivery}/redeliver").status_code == 202
+    assert office.audited() == [
+        (OPS, "job.cancel", jobs[1], f"of {BOB}"),
+        (OPS, "job.retry", jobs[1], f"of {BOB}, as {retried}"),
+        (OPS, "job.delete", jobs[2], f"of {BOB}"),
+        (OPS, "alias.set", "latest", f"{version} 1"),
+        (OPS, "alias.unset", "latest", ""),
+        (OPS, "model.load", version, "on all"),
+        (OPS, "model.unload", version, "from all, forced"),
+        (OPS, "delivery.redeliver", delivery, ""),
+    ]
+
+
+def test_key_that_may_not_read_sees_no_results_of_a_final_job(office: Office) -> None:
+    job = office.submit(SENDER)
+    office.fail_all()
+    retried = office.call(SENDER, "POST", f"/v1/jobs/{job}/retry").json()["id"]
+    answer_all(office.bench.core("a/0"))
+    for path in (f"{job}/cancel", f"{retried}/cancel", f"{job}/retry"):
+        response = office.call(SENDER, "POST", f"/v1/jobs/{path}")
+        assert response.status_code == 200
+        assert response.json().get("results") is None
+
+
 odd = st.one_of(
     st.text(max_size=70),
     st.sampled_from(["*", "job_", "job_0", "\x00", "x job_", "l:x", "s:open", "f", "%s", "[", "(", "+", "-", " "]),
@@ -100,6 +139,7 @@ odd = st.one_of(
             "model": odd,
             "status": st.lists(st.sampled_from(["queued", "running", "succeeded", "failed", "canceled", "expired"])),
             "failed_items": st.sampled_from(["true", "false", "1"]),
+            "code": odd,
             "created_after": st.one_of(st.integers(-(10**6), 10**12), st.just("2026-11-22T10:00:00")),
             "created_before": st.integers(0, 10**11),
             "owner": odd,

@@ -172,8 +172,8 @@ def test_bad_items_fail_alone_and_all_others_are_answered(service: Service, form
         OutputWriter(service.bench.settings, store, bool).write(job["id"])
     assert (bucket / "out").read_bytes() == streamed
     assert events_of(service, job) == {"job.completed", "job.succeeded"}
-    failed = service.http.get("/v1/failed-items", params={"code": "too_large"}).json()["data"]
-    assert failed[0]["job"] == job["id"]
+    failed = service.http.get("/v1/jobs", params={"code": "too_large"}).json()["data"]
+    assert failed[0]["id"] == job["id"]
     assert service.http.post(job["urls"]["retry"]).json()["code"] == "nothing_to_retry"
 
 

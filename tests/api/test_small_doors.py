@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterator
 
-import orjson
 import pytest
 import redis
 from fastapi.testclient import TestClient
@@ -65,31 +64,6 @@ def test_cursor_without_end_is_refused(
     job = Bench(settings, raw, bell).submit(1)
     assert api.get(f"/v1/jobs/{job}/results", params={"after": after}).status_code == 422
     assert api.get(f"/console/jobs/{job}/results", params={"after": after}).status_code < 500
-
-
-@pytest.mark.parametrize(
-    "progress",
-    [
-        {"after": []},
-        {"after": {"a": 1}},
-        {"after": "job_x"},
-        {"counts": {"already_final": "x"}},
-        {"counts": {"already_final": None}},
-        {"counts": []},
-        {"matched": 10**18},
-        {"done": "x"},
-        [],
-    ],
-)
-def test_bulk_page_that_carries_something_else_is_refused(
-    api: TestClient, settings: Settings, raw: redis.Redis, bell: str, progress: object
-) -> None:
-    bench = Bench(settings, raw, bell)
-    bench.cancel(bench.submit(1))
-    whole = {"matched": 1, "done": 1, "counts": {}, "details": {}, "after": None}
-    carried = whole | progress if isinstance(progress, dict) else progress
-    form = {"filter": "status=canceled", "action": "cancel", "progress": orjson.dumps(carried).decode()}
-    assert api.post("/console/jobs/bulk", data=form, headers=OWN).status_code == 422
 
 
 def test_job_that_cannot_be_read_is_left_out_of_the_list(

@@ -168,39 +168,6 @@ def test_reader_sees_no_buttons(page: Page, locked: Service, make_key: Callable,
     expect(page.locator("#job-head .badge").first).to_have_text("queued")
     for name in ("Cancel", "Delete", re.compile("Retry")):
         expect(page.get_by_role("button", name=name)).to_have_count(0)
-    page.goto(f"{locked.url}/console/jobs?status=queued")
-    expect(page.get_by_role("button", name=re.compile("what is open|what was not"))).to_have_count(0)
     status = page.evaluate("async (job) => (await fetch(`jobs/${job}/cancel`, {method: 'POST'})).status", job)
     assert status == 403
     assert fact(locked, job, "status") == "queued"
-
-
-def test_everything_that_matches_is_retried_once_that_is_confirmed(page: Page, service: Service) -> None:
-    core = service.bench.core("a/0")
-    failed = [submit(service, 2) for _ in range(5)]
-    while service.bench.waiting():
-        claim = claimed(core)
-        core.commit(claim.lease, some_fail(claim, lambda n: n == 1))
-    for job in failed[:2]:
-        service.bench.raw.delete(keys.payloads(job))
-    page.goto(f"{service.url}/console/jobs?model=tiny")
-    page.get_by_role("button", name="Retry what was not answered").click()
-    told = page.locator("#bulk")
-    expect(told).to_contain_text("3 of 5 jobs can be retried")
-    expect(told).to_contain_text("2 left as they are: they lack their items")
-    assert service.bench.raw.zcard(keys.owner_jobs("public")) == 5
-    page.get_by_role("button", name="Retry 3 jobs").click()
-    expect(told.get_by_role("status")).to_contain_text("3 of 5 jobs were retried")
-    page.get_by_role("link", name="Show the list").click()
-    expect(page.locator("table.jobs tbody tr")).to_have_count(8)
-    expect(page.locator("table.jobs .is-queued")).to_have_count(3)
-
-
-def test_everything_open_is_canceled(page: Page, service: Service) -> None:
-    jobs = [submit(service, 1) for _ in range(130)]
-    page.goto(f"{service.url}/console/jobs")
-    page.get_by_role("link", name="Open 130").click()
-    page.get_by_role("button", name="Cancel what is open").click()
-    page.get_by_role("button", name="Cancel 130 jobs").click()
-    expect(page.locator("#bulk").get_by_role("status")).to_contain_text("130 of 130 jobs were canceled")
-    assert {fact(service, job, "status") for job in jobs} == {"canceled"}

@@ -27,9 +27,9 @@ def test_jobs_are_listed_with_filters_for_readers_and_programs(service: StandIn,
     code, shown = run(service, "list", "--limit", 120, "--json")
     assert code == 0
     assert [orjson.loads(line)["id"] for line in shown.splitlines()] == ids[::-1][:120]
-    code, shown = run(service, "list", "--status", "running", "--model", "words")
+    code, shown = run(service, "list", "--status", "running", "--model", "words", "--code", "worker_lost")
     assert (code, ids[-1] in shown) == (0, True)
-    assert "limit=20&status=running&model=words" in service.requests[-1]
+    assert "limit=20&status=running&model=words&code=worker_lost" in service.requests[-1]
 
 
 def test_a_job_is_shown_and_canceled_retried_deleted(service: StandIn, sync_client: Client) -> None:

@@ -49,9 +49,8 @@ def fail(bench: Bench, core: Any) -> None:
 
 
 def entries(raw: Any) -> list[str]:
-    """Return all entries of the index, and of what the jobs' own terms are."""
-    terms = [entry for key in raw.scan_iter("cl:terms:*") for entry in raw.zrange(key, 0, -1)]
-    return terms + [job for key in raw.scan_iter("cl:termed:*") for job in raw.hkeys(key)]
+    """Return all entries of the index."""
+    return [job for key in raw.scan_iter("cl:listed:*") for job in raw.zrange(key, 0, -1)]
 
 
 def test_jobs_are_found_by_state_and_failed_items(bench: Bench) -> None:
@@ -67,6 +66,19 @@ def test_jobs_are_found_by_state_and_failed_items(bench: Bench) -> None:
     assert found(bench, JobFilter(status=(JobStatus.SUCCEEDED,))) == [ok]
     assert found(bench, JobFilter(has_failed_items=True)) == [failed]
     assert found(bench, JobFilter(has_failed_items=True), owner="other") == []
+
+
+def test_jobs_are_found_by_the_code_of_their_failed_items(bench: Bench) -> None:
+    core, jobs = bench.core("a/0"), {}
+    for code in ("worker_lost", "text_too_long"):
+        jobs[code] = submit(bench)
+        claim = claimed(core)
+        outcomes = answered(claim, "failed")
+        outcomes[0].results[0]["error"] = {"code": code, "detail": "it did not work"}
+        core.commit(claim.lease, outcomes)
+    submit(bench)
+    assert {code: found(bench, JobFilter(code=code)) for code in jobs} == {code: [job] for code, job in jobs.items()}
+    assert found(bench, JobFilter(code="none")) == found(bench, JobFilter(code="none", has_failed_items=True)) == []
 
 
 def test_a_job_that_succeeded_though_items_failed_is_found_by_them_even_while_it_runs(bench: Bench) -> None:
@@ -124,11 +136,11 @@ def test_nothing_of_a_job_is_left_in_the_index(bench: Bench, end: str) -> None:
         bench.cancel(jobs[-2])
         for job in jobs:
             assert -1 not in (raw.ttl(key) for key in raw.keys(f"cl:*:{{{job}}}"))
-            raw.delete(keys.job(job), keys.failures(job))
+            raw.delete(keys.job(job))
         raw.zadd("cl:keeping", dict.fromkeys(raw.zrange("cl:keeping", 0, -1), 1))
         bench.upkeep.forget()
     assert entries(raw) == []
-    assert raw.keys("cl:index:*") == raw.keys("cl:failures:*") == []
+    assert raw.keys("cl:index:*") == []
 
 
 def test_a_page_looks_at_few_jobs_and_walks_the_fewest_that_may_match(

@@ -7,7 +7,6 @@ from pydantic import BaseModel, ValidationError
 
 from api.routes.rollout import AliasRequest
 from corelane.domain.batches import BatchRequest
-from corelane.domain.bulk import BulkRequest
 from corelane.domain.jobs import GivenOptions
 from corelane.domain.texts import TextBody
 from corelane.domain.wire import MOST_UNKNOWN, PIECE, with_few_unknown
@@ -47,7 +46,6 @@ PLACES: dict[str, tuple[type[BaseModel], Any]] = {
     ),
     "a batch": (BatchRequest, BATCH | MANY | {"metadata": MANY}),
     "a batch's line": (line_form(DIALECTS["/v1/answers"]), LINE | {"body": OK | MANY}),
-    "a filter": (BulkRequest, {"action": "cancel", "filter": MANY | {"status": ONES, "id": ONES}}),
     "a context": (TextBody, {"text": "a"} | MANY),
     "weights": (AliasRequest, {"weights": dict.fromkeys(MANY, "x")}),
 }

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ConsolePlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin):
-    """The overview, the history, bulk actions and failed items, and the pages that show them."""
+    """The overview, the history, and the pages that show them."""
 
     name = "console"
 
@@ -34,21 +34,17 @@ class ConsolePlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin):
         return ConsoleFields
 
     def commands(self, cli: "typer.Typer") -> None:
-        """Add ``corelane top`` and ``corelane jobs failed-items``."""
-        from corelane.cli.jobs import jobs
-        from corelane.plugins.console.commands import list_failed_items
+        """Add ``corelane top``."""
         from corelane.plugins.console.top import top
 
         cli.command()(top)
-        jobs.command("failed-items")(list_failed_items)
 
     def api_parts(self, state: "AppState") -> Iterable[object]:
-        """Return the readers of the overview and of the history, and the object that does bulk actions."""
-        from corelane.plugins.console.bulk import Bulk
+        """Return the readers of the overview and of the history."""
         from corelane.plugins.console.history import History
         from corelane.plugins.console.overviews import Overviews
 
-        return Overviews(state.link), History(state.link), Bulk(state.jobs.submitter, state.store, state.settings)
+        return Overviews(state.link), History(state.link)
 
     def lua(self) -> "Sequence[Path]":
         """Return the Lua functions of the overview."""
@@ -87,8 +83,8 @@ class ConsolePlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin):
             add_console(app, state)
 
     def body_limits(self, settings: "Settings") -> Mapping[str, tuple[int, str]]:
-        """Return the most bytes of the forms that have a text or the ids of many jobs. Reading one takes 25 ms."""
-        return dict.fromkeys(("/console/ask", "/console/jobs/bulk"), (min(settings.max_body_bytes, 64 * 1024), ""))
+        """Return the most bytes of the form that has a text. Reading it takes 25 ms."""
+        return {"/console/ask": (min(settings.max_body_bytes, 64 * 1024), "")}
 
     def addresses(self, settings: "Settings") -> Mapping[str, str]:
         """Return the address of the pages."""

@@ -72,7 +72,8 @@ define('owners_with_work', function(ask)
   end)
   for place = 1, math.min(#owners, ask.most) do
     local owner, items = owners[place], 0
-    local count, first = index.open_jobs(owner, ask.jobs)
+    local open = keys.listed('open', owner)
+    local count, first = call('ZCARD', open), call('ZRANGE', open, 0, ask.jobs - 1)
     for _, job in ipairs(first) do items = items + (call('HGET', keys.job(job), 'left') or 0) end
     local created = first[1] and call('HGET', keys.job(first[1]), 'created_ms') or now_ms()
     found[place] = { owner, tokens[owner], count, count > ask.jobs and -1 or items, now_ms() - created }

@@ -1,8 +1,8 @@
 """Finds jobs by a filter, newest first, page by page, over all jobs that are kept.
 
-Ids sort by time, so a cursor is the last id that was looked at. The search walks an owner's jobs, or the terms of
-``lua/index.lua``, whichever has the fewest entries and holds every match. The filter then reads the jobs themselves, a
-bounded number for each page. So a page may be short although more follows.
+Ids sort by time, so a cursor is the last id that was looked at. The search walks an owner's jobs, or the
+sets of ``lua/index.lua`` that hold every match. The filter then reads the jobs themselves, a bounded number for each
+page. So a page may be short although more follows.
 """
 
 from collections.abc import Iterable, Sequence
@@ -35,26 +35,23 @@ LEAST_READ = 8
 #: Sorts after every character in an id.
 LAST = "\x7f"
 
-#: The terms of statuses; succeeded jobs have none.
-STATUS_TERMS = {
-    JobStatus.QUEUED: "s:open",
-    JobStatus.RUNNING: "s:open",
-    JobStatus.FAILED: "s:failed",
-    JobStatus.CANCELED: "s:canceled",
-    JobStatus.EXPIRED: "s:expired",
+#: The sets of jobs by status; succeeded jobs are in none.
+LISTED = {
+    JobStatus.QUEUED: "open",
+    JobStatus.RUNNING: "open",
+    JobStatus.FAILED: "failed",
+    JobStatus.CANCELED: "canceled",
+    JobStatus.EXPIRED: "expired",
 }
 
-#: The term of jobs with failed items.
-FAILED_TERM = "f"
+#: The set of jobs with failed items.
+FAILING = "failing"
 
-#: What ``count_jobs`` counts among an owner's jobs, each with its term.
-COUNTED = {
-    "open": STATUS_TERMS[JobStatus.QUEUED],
-    "failed": STATUS_TERMS[JobStatus.FAILED],
-    "canceled": STATUS_TERMS[JobStatus.CANCELED],
-    "expired": STATUS_TERMS[JobStatus.EXPIRED],
-    "with_failed_items": FAILED_TERM,
-}
+#: What ``count_jobs`` counts among an owner's jobs, each with its set.
+COUNTED = {name: name for name in ("open", "failed", "canceled", "expired")} | {"with_failed_items": FAILING}
+
+#: The field that counts a job's items that failed with a code.
+FAILED_CODE = "failed:{}"
 
 FIELDS = ("name", "status", "version", "failed", "created_ms")
 
@@ -65,22 +62,6 @@ class JobPage:
 
     records: list[JobRecord]
     next: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """A sorted set of job ids, each after ``prefix``."""
-
-    key: str
-    prefix: str = ""
-
-    def count(self, low: str, high: str) -> Command:
-        """Return the command that counts the ids from ``low`` up to, but without, ``high``."""
-        return ("ZLEXCOUNT", self.key, f"[{self.prefix}{low}", f"({self.prefix}{high}")
-
-    def read(self, low: str, high: str, most: int) -> Command:
-        """Return the command that reads the highest ``most`` ids of those that ``count`` counts."""
-        return ("ZRANGE", self.key, f"({self.prefix}{high}", f"[{self.prefix}{low}", "BYLEX", "REV", "LIMIT", 0, most)
 
 
 async def find_jobs(
@@ -94,7 +75,7 @@ async def find_jobs(
     low, high = _bounds(wanted, cell)
     below = LAST if after is None else after
     is_named = wanted.name is not None or wanted.id
-    sources = [] if is_named else await _sources(link, owners, wanted, low, min(high, below))
+    sources = [] if is_named else [key for owner in owners for key in _sources(owner, wanted)]
     named = await (_owned if wanted.id else _named)(link, owners, wanted)
     chosen: list[str] = []
     looked = 0
@@ -112,17 +93,14 @@ async def find_jobs(
 
 
 async def _next_ids(
-    link: CommonLink, sources: Sequence[_Source], named: Iterable[str], low: str, high: str, most: int
+    link: CommonLink, sources: Sequence[str], named: Iterable[str], low: str, high: str, most: int
 ) -> tuple[list[str], bool]:
-    """Return the highest ids of several sources and of ``named``, each once, and whether more follow."""
+    """Return the highest ids from ``low`` up to ``high`` of sorted sets and of ``named``, and whether more follow."""
     if low >= high:
         sources = ()
     share = most + 1 if len(sources) < 2 else max(LEAST_READ, 4 * most // len(sources))
-    found = await link.many([source.read(low, high, share) for source in sources])
-    read = [
-        [entry.decode().removeprefix(source.prefix) for entry in entries]
-        for source, entries in zip(sources, found, strict=True)
-    ]
+    rest = (f"({high}", f"[{low}", "BYLEX", "REV", "LIMIT", 0, share)
+    read = [[job.decode() for job in jobs] for jobs in await link.many([("ZRANGE", key, *rest) for key in sources])]
     # A source that was not read to its end may have unread ids, all below the last one that was read of it.
     floor = max((ids[-1] for ids in read if len(ids) == share), default="")
     merged = sorted({job for ids in (*read, named) for job in ids if job >= floor}, reverse=True)
@@ -137,7 +115,7 @@ async def known_owners(link: CommonLink) -> list[str]:
 async def owners_of_jobs(link: CommonLink) -> list[str]:
     """Return the owners that have jobs."""
     owners = await known_owners(link)
-    has_jobs = await link.many([("EXISTS", keys.owner_jobs(owner), keys.terms(owner)) for owner in owners])
+    has_jobs = await link.many([("EXISTS", keys.owner_jobs(owner)) for owner in owners])
     return [owner for owner, has in zip(owners, has_jobs, strict=True) if has]
 
 
@@ -149,7 +127,7 @@ async def count_jobs(link: CommonLink, owners: Sequence[str]) -> dict[str, int]:
     commands: list[Command] = []
     for owner in owners:
         commands.append(("ZCARD", keys.owner_jobs(owner)))
-        commands += [("ZLEXCOUNT", keys.terms(owner), f"[{term} ", f"({term} {LAST}") for term in COUNTED.values()]
+        commands += [("ZCARD", keys.listed(each, owner)) for each in COUNTED.values()]
     found, width = await link.many(commands), 1 + len(COUNTED)
     counts = dict(zip(("all", *COUNTED), (sum(found[place::width]) for place in range(width)), strict=True))
     others = sum(counts[name] for name in ("open", "failed", "canceled", "expired"))
@@ -184,34 +162,13 @@ def _bounds(wanted: JobFilter, cell: str) -> tuple[str, str]:
     return low, top
 
 
-async def _sources(link: CommonLink, owners: Sequence[str], wanted: JobFilter, low: str, high: str) -> list[_Source]:
-    """Choose, for each owner, the smallest sets of ids that contain every possible match."""
-    terms = _terms(wanted)
-    if not terms or not owners:
-        return [_Source(keys.owner_jobs(owner)) for owner in owners]
-    choices = [
-        [
-            [_Source(keys.owner_jobs(owner))],
-            *([_Source(keys.terms(owner), f"{term} ") for term in each] for each in terms),
-        ]
-        for owner in owners
-    ]
-    every = [source for choice in choices for sources in choice for source in sources]
-    counts = dict(zip(every, await link.many([source.count(low, high) for source in every]), strict=True))
-    return [
-        source
-        for choice in choices
-        for source in min(choice, key=lambda sources: sum(counts[source] for source in sources))
-        if counts[source]
-    ]
-
-
-def _terms(wanted: JobFilter) -> list[list[str]]:
-    """Return sets of terms: a job that matches has at least one term of each set."""
-    sets = [[FAILED_TERM]] if wanted.has_failed_items else []
+def _sources(owner: str, wanted: JobFilter) -> list[str]:
+    """Return the smallest sets of an owner's jobs that hold every possible match."""
+    if wanted.has_failed_items or wanted.code is not None:
+        return [keys.listed(FAILING, owner)]
     if wanted.status and JobStatus.SUCCEEDED not in wanted.status:
-        sets.append(sorted({STATUS_TERMS[status] for status in wanted.status}))
-    return sets
+        return [keys.listed(each, owner) for each in sorted({LISTED[status] for status in wanted.status})]
+    return [keys.owner_jobs(owner)]
 
 
 async def _named(link: CommonLink, owners: Sequence[str], wanted: JobFilter) -> list[str]:
@@ -232,14 +189,15 @@ async def _choose(link: CommonLink, jobs: Sequence[str], wanted: JobFilter) -> l
     """Return those of the jobs that match the filter."""
     if wanted.is_empty:
         return list(jobs)
-    found = await link.many([("HMGET", keys.job(job), *FIELDS) for job in jobs])
+    fields = (*FIELDS, FAILED_CODE.format(wanted.code))
+    found = await link.many([("HMGET", keys.job(job), *fields) for job in jobs])
     facts = (_facts(job, values) for job, values in zip(jobs, found, strict=True))
     return [each.id for each in facts if each is not None and wanted.take(each)]
 
 
 def _facts(job: str, values: Iterable[bytes | None]) -> JobFacts | None:
     """Read the facts that a filter looks at; return None if the job is gone."""
-    name, status, version, failed, created_ms = values
+    name, status, version, failed, created_ms, of_code = values
     if status is None or version is None or created_ms is None:
         return None
     return JobFacts(
@@ -249,4 +207,5 @@ def _facts(job: str, values: Iterable[bytes | None]) -> JobFacts | None:
         version.decode(),
         int(failed or 0),
         int(created_ms),
+        of_code is not None,
     )

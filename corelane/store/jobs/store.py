@@ -29,7 +29,7 @@ from corelane.store.jobs.search import JobPage, count_jobs, find_jobs, owners_of
 from corelane.store.jobs.submission import Submission
 from corelane.store.jobs.writer import Cut, JobWriter
 from corelane.store.link.library import Command
-from corelane.store.link.link import CommonLink, call, pairs
+from corelane.store.link.link import CommonLink, pairs
 from corelane.store.link.replicas import ReplicaGate
 from corelane.store.texts import TextStore
 from corelane.tasks.registry import task_named
@@ -200,23 +200,8 @@ class JobStore(Admissions):
 
     async def cancel(self, job: str) -> bool | None:
         """Return True if the job was open and is canceled now, False if it was final, None if there is none."""
-        return (await self.cancel_all([job]))[0]
-
-    async def cancel_all(self, jobs: Sequence[str]) -> list[bool | None]:
-        """Cancel jobs in one trip; return for each what ``cancel`` would return."""
-        ttl = self._settings.results_ttl_s
-        replies = await self._link.many([call("cancel", job=job, ttl=ttl) for job in jobs])
-        return [None if reply < 0 else bool(reply) for reply in replies]
-
-    async def retryable(self, records: Sequence[JobRecord]) -> list[tuple[bool, bool]]:
-        """Return for each job whether a retry of it exists, and whether its payloads are in Redis."""
-        holders = await self._link.many([("GET", keys.retry(record.id)) for record in records])
-        made = [None if text is None else Holder.decode(text).subject for text in holders]
-        found = await self._link.many(
-            [("EXISTS", keys.payloads(record.id)) for record in records]
-            + [("EXISTS", keys.job(job or "none")) for job in made]
-        )
-        return [(bool(retry), bool(items)) for items, retry in zip(found[: len(made)], found[len(made) :], strict=True)]
+        reply = await self._link.run("cancel", job=job, ttl=self._settings.results_ttl_s)
+        return None if reply < 0 else bool(reply)
 
 
 async def _from_payload(link: CommonLink, job: str, index: int) -> Row | None:

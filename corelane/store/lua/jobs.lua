@@ -45,7 +45,6 @@ local function retain(job)
   call('EXPIRE', job.key, ttl)
   call('EXPIRE', keys.results(id), ttl)
   if job.dropped then call('EXPIRE', keys.dropped(id), ttl) end
-  if tonumber(job.failed) > 0 then call('EXPIRE', keys.failures(id), ttl) end
   if job.once then call('EXPIRE', job.once, ttl) end
   if job.is_whole then
     call('UNLINK', payloads, texts)
@@ -292,7 +291,7 @@ define('delete', function(ask)
   if job.file then call('ZADD', keys.FEEDS, now_ms(), id) end
   call('ZREM', keys.KEEPING, job.owner .. ':' .. id .. (job.file and ':file' or ''))
   deliveries.forget(id)
-  call('UNLINK', job.key, keys.payloads(id), keys.shared_texts(id), keys.results(id), keys.dropped(id), keys.failures(id),
+  call('UNLINK', job.key, keys.payloads(id), keys.shared_texts(id), keys.results(id), keys.dropped(id),
     keys.job_events(id))
   return 1
 end)

@@ -6,18 +6,28 @@ from typing import Any
 
 import httpx2
 import orjson
+from typer.testing import CliRunner
 
+from corelane.cli.app import make_cli
 from corelane.client import Client
 from corelane.domain.prices import Price
 from corelane.store.dispatch import ExchangeRequest
 from tests.api.conftest import Service
 from tests.api.office import ANN, BOB, ONLY_ADMIN, OPS, READER, Office
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed
-from tests.plugins.console.test_steering_client import ITEM, run
 
 CONSOLE = True
 
+ITEM = {"question": "Who wrote it?", "context": "Ada wrote it."}
+
 PRICE = Price(0.36, "USD", "inf2.xlarge", "2026-09-24")
+
+
+def run(service: Service, *arguments: str) -> tuple[int, str]:
+    """Return the exit code of a command and all it printed."""
+    done = CliRunner().invoke(make_cli(), [*arguments, "--url", service.url])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.output
 
 
 def work_on(bench: Bench, core_s: float, lost_s: float = 0) -> None:

@@ -136,7 +136,7 @@ def fail_items(bench: Bench) -> None:
     [
         (lose_core, "a/0", "its work waits, as no other core lives"),
         (fail_to_load, "a/0", "could not load n@1: the file is damaged"),
-        (fail_items, VERSION, "8 of 8 items of the last minute failed; GET /"),
+        (fail_items, VERSION, "8 of 8 items of the last minute failed; `GET /"),
         (lambda bench: bench.raw.zadd("cl:dead", {"evt_1": 1}), "webhooks", "given up"),
         (
             lambda bench: bench.raw.hset("cl:rounds", "history", bench.upkeep._link.now_ms() - 90_000),

@@ -198,7 +198,8 @@ def test_failed_item_is_listed_and_shown(console: TestClient, bench: Bench, core
     job = console.post("/v1/jobs", json={"model": version, "items": [SAMPLES[task][0]]}).json()["id"]
     error = {"error": {"code": "text_too_long", "detail": XSS}}
     commit(core, version, dict(TASKS[task].nothing) | error, "failed")
-    assert_shown(console.get("/console/failed-items").text, [XSS, "text_too_long"])
+    assert_shown(console.get(f"/console/jobs/{job}").text, [XSS, "text_too_long"])
+    assert_shown(console.get("/console/jobs?code=text_too_long").text, [job])
     assert_shown(console.get(f"/console/jobs/{job}/items/0").text, [XSS])
 
 

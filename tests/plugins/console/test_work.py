@@ -22,7 +22,7 @@ from tests.plugins.console.conftest import OWN, text_of
 LINE = b'{"custom_id":"1","method":"POST","url":"/v1/answers","body":{"question":"q","context":"c"}}\n'
 
 
-@pytest.mark.parametrize("page", ["ask", "jobs", "failed-items", "contexts", "files", "batches", "webhooks"])
+@pytest.mark.parametrize("page", ["ask", "jobs", "contexts", "files", "batches", "webhooks"])
 def test_every_page_has_a_friendly_empty_state(console: TestClient, page: str) -> None:
     found = console.get(f"/console/{page}")
     assert found.status_code == 200
@@ -172,7 +172,6 @@ def test_scopes_are_those_of_the_api(office: Office) -> None:
         f"jobs/{job}/cancel",
         f"jobs/{job}/retry",
         f"jobs/{job}/delete",
-        "jobs/bulk",
         "contexts",
         "files",
         "batches",

@@ -3,38 +3,25 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
-from urllib.parse import parse_qs, urlencode
+from urllib.parse import urlencode
 
 from corelane.domain.job_filter import JobFilter
 
-#: Fields that hold several values, and fields that hold one.
-MANY, ONE = (
-    ("id", "status"),
-    ("q", "name", "model", "failed_items", "created_after", "created_before", "owner"),
-)
+#: Fields that hold one value; `status` may hold several.
+ONE = ("q", "name", "model", "failed_items", "code", "created_after", "created_before", "owner")
 
 
 def read_filter(given: Mapping[str, Sequence[str]]) -> JobFilter:
     """Return the filter of an address or a form; empty fields are ignored. Raise ValidationError."""
     raw: dict[str, Any] = {name: text for name in ONE if (text := _first(given, name))}
-    raw |= {name: tuple(text for text in given.get(name, ()) if text) for name in MANY}
+    raw["status"] = tuple(text for text in given.get("status", ()) if text)
     return JobFilter.model_validate(raw)
 
 
-def read_query(query: str) -> JobFilter:
-    """Return the filter of an address's query."""
-    return read_filter(parse_qs(query))
-
-
-def write_query(wanted: JobFilter, **more: str) -> str:
-    """Return the query of a filter: only the given conditions, so that it is short enough to share."""
-    given = {name: "true" if value is True else value for name, value in wanted.given().items()}
-    return urlencode(given | more, doseq=True)
-
-
 def address(page: str, wanted: JobFilter, **more: str) -> str:
-    """Return the address of a list with a filter."""
-    query = write_query(wanted, **more)
+    """Return the address of a list with a filter: only the given conditions, so that it is short enough to share."""
+    given = {name: "true" if value is True else value for name, value in wanted.given().items()}
+    query = urlencode(given | more, doseq=True)
     return f"{page}?{query}" if query else page
 
 

@@ -20,7 +20,7 @@ from corelane.domain.job_filter import ALL_OWNERS, JobFilter
 from corelane.domain.jobs import DEFAULT_TASK, Job, JobStatus
 from corelane.errors import Forbidden, InvalidInput
 from corelane.plugins.console.auth import CONSOLE
-from corelane.plugins.console.pages.filters import address, fill_form, read_filter, write_query
+from corelane.plugins.console.pages.filters import address, fill_form, read_filter
 from corelane.plugins.console.pages.forms import refusal, service_of
 from corelane.plugins.console.pages.job import wall_s
 from corelane.plugins.console.pages.page_route import PageRoute
@@ -112,7 +112,6 @@ async def about_list(
             (name, address("jobs", wanted.model_copy(update={"created_after": now - period, "created_before": None})))
             for name, period in PERIODS
         ],
-        "query": write_query(wanted),
         "newest": address("jobs", wanted) if after else None,
         "older": address("jobs", wanted, after=following) if following else None,
         "export": {kind: address("jobs/export", wanted, form=kind) for kind in ("csv", "jsonl")},

@@ -14,8 +14,6 @@ from corelane.errors import NotFound
 from corelane.plugins.console.auth import CONSOLE, SessionStore
 from corelane.plugins.console.pages import (
     ask,
-    bulk,
-    failed_items,
     job,
     jobs,
     models,
@@ -31,7 +29,7 @@ from corelane.plugins.console.pages.page_route import PageRoute
 FILES = Path(__file__).parent / "static"
 
 #: Modules with the routes of pages.
-PAGES = (overview, steering, models, ask, jobs, bulk, job, failed_items, webhooks)
+PAGES = (overview, steering, models, ask, jobs, job, webhooks)
 
 #: The feeds of the pages' streams, by the pages' names.
 FEEDS: dict[str, stream.Feed] = {

@@ -41,7 +41,6 @@ NAV = (
     NavEntry("Overview", ".", "o"),
     NavEntry("Ask", "ask", "a", Scope.SUBMIT),
     NavEntry("Jobs", "jobs", "j"),
-    NavEntry("Failed items", "failed-items", "i"),
     *(entry for pages in ADDED for entry in pages.nav),
     NavEntry("Webhooks", "webhooks", "w"),
     NavEntry("Models", "models", "m"),

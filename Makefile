@@ -140,6 +140,10 @@ check: $(VENV)/.installed-dev ## Lint, types, import contracts, the Lua library
 house: $(VENV)/.installed-dev ## Measure the house: how large it is, what its users meet, what imports what
 	@$(BIN)/python -m tests.house; $(BIN)/python -m tests.names | tail -n 1
 
+.PHONY: docs
+docs: $(VENV)/.installed-dev ## Write docs/reference.md: settings, error codes, commands and metrics, from the code
+	$(BIN)/python -m docs.generate
+
 .PHONY: bench
 bench: install ## Measure service, engine and plain PyTorch on SQuAD-format data: speed and right answers
 	@$(BIN)/python benchmarks/service.py --eager

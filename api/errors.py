@@ -107,7 +107,7 @@ class Problem(BaseModel):
     title: str
     status: int
     detail: str = Field(description="What is wrong and what to do.")
-    code: str = Field(description="Stable; docs/03-problems.md has a section for each.")
+    code: str = Field(description="Stable; docs/reference.md says what each means.")
     request_id: str | None = Field(None, description="The `X-Request-ID`: name it to the operator of the service.")
     errors: list[FieldError] | None = None
     earliest_feasible_s: int | None = Field(

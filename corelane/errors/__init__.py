@@ -10,7 +10,7 @@ from typing import ClassVar
 
 
 class CorelaneError(Exception):
-    """An error that Corelane foresees; its text is a sentence for the person who must act."""
+    """A defect in Corelane: the service's log says what. Each foreseen error is a subclass with a code of its own."""
 
     code: ClassVar[str] = "internal"
     retryable: ClassVar[bool] = False
@@ -25,19 +25,19 @@ class CorelaneError(Exception):
 
 
 class InvalidInput(CorelaneError, code="invalid_input"):
-    """The caller must change the request."""
+    """Change the request: `errors` lists where and why, with the nearest right name."""
 
 
 class NotJson(InvalidInput, code="bad_request"):
-    """The request says that its body is something else than JSON."""
+    """The body cannot be read: send JSON with `Content-Type: application/json`, packed by gzip or not at all."""
 
 
 class TooLarge(InvalidInput, code="too_large"):
-    """A limit on size or count was passed."""
+    """More bytes, items, characters or brackets than allowed: send several jobs, or lines (`application/x-ndjson`)."""
 
 
 class UnknownModel(InvalidInput, code="unknown_model"):
-    """No such model, version or alias."""
+    """No such model, version or alias, or it is being unloaded; `GET /v1/models` lists what there is."""
 
 
 class UnknownText(InvalidInput, code="unknown_context"):
@@ -45,19 +45,19 @@ class UnknownText(InvalidInput, code="unknown_context"):
 
 
 class VersionInUse(InvalidInput, code="version_in_use"):
-    """An alias or waiting work needs the version; move that first."""
+    """An alias or waiting work needs the version: move that first, or use `force`."""
 
 
 class VersionNotReady(InvalidInput, code="version_not_ready", retryable=True):
-    """No living core holds the version yet."""
+    """No living core holds the version: load it, or ask for another; `GET /v1/cores` says how far it is."""
 
 
 class WebhookRefused(InvalidInput, code="webhook_refused"):
-    """The webhook address is not allowed."""
+    """The webhook's address is no https URL of a public host, or there is no secret to sign with."""
 
 
 class UrlRefused(InvalidInput, code="url_refused"):
-    """The URL of a job's input or output is not allowed."""
+    """The job's `input_url` or `output_url` begins with none of the URLs that the operator allows."""
 
 
 class DeadlineInfeasible(InvalidInput, code="deadline_infeasible", retryable=True):
@@ -69,83 +69,83 @@ class DeadlineInfeasible(InvalidInput, code="deadline_infeasible", retryable=Tru
 
 
 class IdempotencyKeyReused(InvalidInput, code="idempotency_key_reused"):
-    """An earlier request with this key had another body."""
+    """The key came with another body in the last 24 hours: send that body, or use a new key."""
 
 
 class NameTaken(InvalidInput, code="name_taken"):
-    """A job with this name was made from another body."""
+    """A job of this name was made from another body: use another name, or delete it first."""
 
 
 class SecretInUse(InvalidInput, code="secret_in_use"):
-    """Webhook secrets do not allow this: older ones would be left, or there would be too many."""
+    """Rotate the webhook secret that is there instead of making another; remove those that end first."""
 
 
 class NotFinal(InvalidInput, code="not_final", retryable=True):
-    """This can be done only once the job is final."""
+    """This can be done only once the job is final: wait for it, or cancel it."""
 
 
 class NothingToRetry(InvalidInput, code="nothing_to_retry"):
-    """Every item of the job was answered."""
+    """Every item of the job was answered, or would fail again: change it and send it as a new job."""
 
 
 class HostRefused(InvalidInput, code="host_refused"):
-    """The service may not be reached by that host name."""
+    """The service has no such host name; the operator sets the names in `CORELANE_ALLOWED_HOSTS`."""
 
 
 class BodyTooSlow(InvalidInput, code="body_too_slow", retryable=True):
-    """The body stopped coming before its end."""
+    """The body stopped coming before its end, and nothing was stored: send it again."""
 
 
 class WrongTask(InvalidInput, code="wrong_task"):
-    """Items of one task were sent to a model of another."""
+    """Items of one task were sent to a model of another; `detail` shows an item of the model's task."""
 
 
 class NotCalibrated(InvalidInput, code="not_calibrated"):
-    """A precision was asked of a model whose scores are no probabilities."""
+    """`min_precision` needs a calibrated model: ask without it, or run `corelane calibrate`."""
 
 
 class PrecisionOutOfReach(NotCalibrated, code="precision_out_of_reach"):
-    """A precision was asked that no score of the model reaches."""
+    """No score of the model reaches this `min_precision`; `detail` has the highest that one does."""
 
 
 class QuestionTooLong(InvalidInput, code="question_too_long"):
-    """The question leaves no room for its text in the model's window."""
+    """The question leaves no room for its text in the model's window: shorten it."""
 
 
 class TextTooLong(InvalidInput, code="text_too_long"):
-    """The text is longer than the model reads at once, and is not to be read in windows."""
+    """The text is longer than the model reads at once: shorten it, or read it in windows (`long`)."""
 
 
 class TooManyWindows(InvalidInput, code="too_many_windows"):
-    """The passage takes more windows of the model than one item may."""
+    """The text takes more windows than one item may: cut it into several items, or raise the bound named."""
 
 
 class Unauthorized(CorelaneError, code="unauthorized"):
-    """An API key is needed, or this one is not good (any more)."""
+    """The request has no API key, or one that is unknown, revoked or expired: send `Authorization: Bearer clk_…`."""
 
 
 class Forbidden(CorelaneError, code="forbidden"):
-    """The API key lacks the scope for this."""
+    """The API key lacks the scope for this (`submit`, `read` or `admin`): ask the operator for another."""
 
 
 class NotFound(CorelaneError, code="not_found"):
-    """No such job."""
+    """There is no such object, it was deleted, or its time is long over."""
 
 
 class JobExpired(CorelaneError, code="job_expired"):
-    """The job was kept, and that time is over."""
+    """The time for which the job was kept is over, or it was deleted: send its items again with a new key."""
 
 
 class ResultsDropped(CorelaneError, code="results_dropped"):
-    """These results were read and dropped."""
+    """These results were read and dropped; `results_from` of the job says where the others begin."""
 
 
 class Unavailable(CorelaneError, code="unavailable", retryable=True):
-    """Try again later: nothing was kept."""
+    """Nothing was stored: try again later."""
 
 
 class Overloaded(Unavailable, code="overloaded"):
-    """Too much work waits already; carries when to come back."""
+    """Too much work waits already and nothing was stored: come back after `Retry-After`."""
 
     def __init__(self, detail: str, retry_after_s: int) -> None:
         super().__init__(detail)
@@ -153,7 +153,7 @@ class Overloaded(Unavailable, code="overloaded"):
 
 
 class RateLimited(Overloaded, code="rate_limited"):
-    """Too many requests in a time."""
+    """Too many requests in a time: come back after `Retry-After`; `RateLimit` says where you stand."""
 
 
 class TextsFull(Overloaded, code="contexts_full"):
@@ -161,33 +161,33 @@ class TextsFull(Overloaded, code="contexts_full"):
 
 
 class NotReady(Unavailable, code="not_ready"):
-    """No worker has announced a model yet."""
+    """No worker has announced a model yet, or no living core holds the default; `GET /v1/cores` says why."""
 
 
 class NotInTime(Unavailable, code="not_in_time"):
-    """The answer takes longer than the caller may wait."""
+    """The answer takes longer than you may wait: send the same request again within 30 s, or submit a job."""
 
 
 class StoreUnavailable(Unavailable, code="store_unavailable"):
-    """Redis does not reply."""
+    """Redis does not reply, and nothing was stored."""
 
 
 class NotReplicated(StoreUnavailable, code="not_replicated"):
-    """It was written, but too few replicas hold it: it may still be lost."""
+    """It was written, but too few replicas hold it: send it again with the same `Idempotency-Key` or name."""
 
 
 class StoreFull(Unavailable, code="store_full"):
-    """Redis refuses to write. Its memory is full until results expire or are deleted, which takes a while."""
+    """Redis' memory or disk is full and takes no new work: delete final jobs that were read, or raise its limit."""
 
     retry_after_s = 30
 
 
 class StorageFailed(Unavailable, code="storage_failed"):
-    """The disk or bucket that keeps files does not do its work."""
+    """The disk or bucket that keeps files is full, missing or does not reply, and nothing was stored."""
 
 
 class ServiceUnreachable(Unavailable, code="service_unreachable"):
-    """No service responds at the client's address."""
+    """No Corelane replies at the address: start one with `corelane serve`."""
 
 
 class ServiceError(CorelaneError, code="service_error"):
@@ -200,7 +200,7 @@ class ServiceError(CorelaneError, code="service_error"):
 
 
 class SignatureRefused(CorelaneError, code="signature_refused"):
-    """What came as a webhook was not signed by the service."""
+    """No signature of the webhook is valid: the secret, the bytes or the clock differ from the service's."""
 
 
 class EngineError(CorelaneError, code="engine_error"):
@@ -208,19 +208,19 @@ class EngineError(CorelaneError, code="engine_error"):
 
 
 class ArtifactRefused(EngineError, code="artifact_refused"):
-    """Missing, damaged or foreign artifact."""
+    """The compiled model is missing, damaged, or for another target: compile it again."""
 
 
 class LoadFailed(EngineError, code="load_failed"):
-    """The artifact is sound but the device did not take it."""
+    """The artifact is sound but the device did not take it, most often for lack of memory."""
 
 
 class RunFailed(EngineError, code="run_failed"):
-    """One forward pass failed."""
+    """The model failed on this item alone; its neighbours were run again without it."""
 
 
 class OutputTooLarge(EngineError, code="output_too_large"):
-    """The output of one item is larger than is stored."""
+    """The output of one item is larger than `CORELANE_MAX_OUTPUT_BYTES`: return less, or raise it."""
 
 
 class RuntimeLost(EngineError, code="runtime_lost", retryable=True):
@@ -232,27 +232,27 @@ class RuntimeLost(EngineError, code="runtime_lost", retryable=True):
 
 
 class CoreBusy(RuntimeLost, code="core_busy"):
-    """Another process holds the core."""
+    """Another process holds the core; a new process tries again after growing pauses."""
 
 
 class CoreLost(EngineError, code="core_lost", retryable=True):
-    """The accelerator core is out of service."""
+    """The accelerator core is out of service: replace the instance, or restart the worker."""
 
 
 class WorkerLost(CorelaneError, code="worker_lost"):
-    """An item outlived its attempts."""
+    """Three workers in a row were lost while they worked on this item; the error says how the last one ended."""
 
 
 class ItemsLost(CorelaneError, code="items_lost"):
-    """The file that a large job is fed from is gone."""
+    """The file that a large job is fed from is gone: send what was not answered again."""
 
 
 class InputFailed(CorelaneError, code="input_failed"):
-    """A job's input could not be read from its URL."""
+    """A job's input could not be read from its URL: mend it, and retry the job."""
 
 
 class OutputFailed(CorelaneError, code="output_failed"):
-    """A job's results could not be written to their URL."""
+    """A job's results could not be written to their URL; they can still be read from the service."""
 
 
 class CompileFailed(CorelaneError, code="compile_failed"):
@@ -260,7 +260,7 @@ class CompileFailed(CorelaneError, code="compile_failed"):
 
 
 class ModelRefused(CompileFailed, code="model_refused"):
-    """The model cannot be compiled at all: the reason is in the text."""
+    """The model cannot be compiled at all: its architecture, head or tokenizer is not supported."""
 
 
 class SetupError(CorelaneError, code="setup_error"):

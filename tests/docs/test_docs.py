@@ -5,15 +5,10 @@ from pathlib import Path
 
 import typer.main
 
-from api.errors import HTTP_CODES
-from corelane import errors
 from corelane.cli.app import make_cli
-from corelane.metrics import definitions
 from corelane.settings import Settings
+from docs import generate
 from tests.tools.snippets import FENCE, ROOT, pages
-
-OPERATIONS = ROOT / "docs" / "02-operations.md"
-METRICS = ROOT / "docs" / "11-monitoring.md"
 
 PAGES = [*pages(), ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]
 
@@ -21,26 +16,8 @@ PAGES = [*pages(), ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]
 CODE_FILE = re.compile(r"`((?:[\w.-]+/)+[\w.*-]+\.(?:py|lua))`")
 
 
-def error_classes(base: type[errors.CorelaneError] = errors.CorelaneError) -> list[type[errors.CorelaneError]]:
-    """Return the public tree. A package may refine a class for itself, under the same code."""
-    children = [child for child in base.__subclasses__() if child.__module__ == errors.__name__]
-    return [base, *(found for child in children for found in error_classes(child))]
-
-
-def settings_table() -> str:
-    rows = ["| variable | default | meaning |", "|---|---|---|"]
-    for name, field in Settings.model_fields.items():
-        default = field.get_default(call_default_factory=False)
-        shown = "" if default is None or field.default_factory or name == "models_dir" else f"`{default}`"
-        if isinstance(default, tuple):
-            shown = ""
-        rows.append(f"| `CORELANE_{name.upper()}` | {shown} | {field.description} |")
-    return "\n".join(rows)
-
-
-def test_every_setting_stands_in_the_operations_guide() -> None:
-    shown = OPERATIONS.read_text().partition("<!-- settings: begin -->\n")[2].partition("\n<!-- settings: end -->")[0]
-    assert shown == settings_table()
+def test_reference_is_what_the_code_says() -> None:
+    assert generate.PAGE.read_text() == generate.make_page(), "run `make docs`"
 
 
 def test_every_setting_has_a_sentence() -> None:
@@ -49,28 +26,9 @@ def test_every_setting_has_a_sentence() -> None:
         assert field.description.endswith("."), name
 
 
-def test_every_error_code_has_a_section() -> None:
-    sections = set(re.findall(r"^### (\w+)$", (ROOT / "docs" / "03-problems.md").read_text(), re.MULTILINE))
-    codes = {error.code for error in error_classes()} | set(HTTP_CODES.values()) | {"http_error"}
-    assert sections == codes
-
-
 def test_error_codes_are_told_apart() -> None:
-    codes = [error.code for error in error_classes()]
+    codes = [error.code for error in generate.error_classes()]
     assert len(codes) == len(set(codes))
-
-
-def metrics_table() -> str:
-    rows = ["| metric | kind | meaning |", "|---|---|---|"]
-    for metric in definitions.ALL.values():
-        labels = f"{{{','.join(metric.labels)}}}" if metric.labels else ""
-        rows.append(f"| `{metric.name}{labels}` | {metric.kind} | {metric.help} |")
-    return "\n".join(rows)
-
-
-def test_every_metric_stands_in_the_page_of_monitoring() -> None:
-    shown = METRICS.read_text().partition("<!-- metrics: begin -->\n")[2].partition("\n<!-- metrics: end -->")[0]
-    assert shown == metrics_table()
 
 
 def test_commands_named_in_the_documents_exist() -> None:
@@ -110,11 +68,3 @@ def test_prose_is_wrapped_at_100_columns() -> None:
             if len(line) > 100 and " " in prose:
                 wide.append(f"{page.relative_to(ROOT)}:{number}")
     assert not wide
-
-
-def test_every_command_stands_in_the_client_guide() -> None:
-    table = (ROOT / "docs" / "08-client.md").read_text().partition("# Commands")[2]
-    for name, command in typer.main.get_command(make_cli()).commands.items():  # type: ignore[attr-defined]
-        assert re.search(rf"`{name}\b", table), name
-        for each in getattr(command, "commands", ()):
-            assert re.search(rf"`{name} (\w+\\\|)*{each}\b", table), (name, each)

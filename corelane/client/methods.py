@@ -8,7 +8,9 @@ import inspect
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Sequence
 from functools import update_wrapper
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+
+import httpx2
 
 from corelane.client import admin, endpoints
 from corelane.client.endpoints import Call
@@ -22,10 +24,6 @@ from corelane.tasks.text_ranking import client as text_ranking
 from corelane.tasks.token_classification import client as token_classification
 from corelane.tasks.zero_shot_classification import client as zero_shot_classification
 
-if TYPE_CHECKING:
-    from corelane.client.aio import AsyncClient
-    from corelane.client.blocking import Client
-
 Reply = TypeVar("Reply")
 Reply_co = TypeVar("Reply_co", covariant=True)
 P = ParamSpec("P")
@@ -35,18 +33,24 @@ class ReplyingMethod(Protocol[P, Reply_co]):
     """The type of a method that returns one thing: at once, or in a coroutine."""
 
     @overload
-    def __get__(self, client: "Client", of: Any) -> Callable[P, Reply_co]: ...
+    def __get__(self, client: "ClientMethods[httpx2.Client]", of: Any) -> Callable[P, Reply_co]: ...
     @overload
-    def __get__(self, client: "AsyncClient", of: Any) -> Callable[P, Coroutine[Any, Any, Reply_co]]: ...
+    def __get__(
+        self, client: "ClientMethods[httpx2.AsyncClient]", of: Any
+    ) -> Callable[P, Coroutine[Any, Any, Reply_co]]: ...
 
 
 class IteratingMethod(Protocol[P, Reply_co]):
     """The type of a method that returns several things, one at a time."""
 
     @overload
-    def __get__(self, client: "Client", of: Any) -> Callable[P, Generator[Reply_co, None, None]]: ...
+    def __get__(
+        self, client: "ClientMethods[httpx2.Client]", of: Any
+    ) -> Callable[P, Generator[Reply_co, None, None]]: ...
     @overload
-    def __get__(self, client: "AsyncClient", of: Any) -> Callable[P, AsyncGenerator[Reply_co, None]]: ...
+    def __get__(
+        self, client: "ClientMethods[httpx2.AsyncClient]", of: Any
+    ) -> Callable[P, AsyncGenerator[Reply_co, None]]: ...
 
 
 class OneOrMany(Protocol[P, Reply]):
@@ -73,9 +77,9 @@ class OneOrManyMethod(Protocol[P, Reply]):
     """The type of a method that takes one text or several."""
 
     @overload
-    def __get__(self, client: "Client", of: Any) -> OneOrMany[P, Reply]: ...
+    def __get__(self, client: "ClientMethods[httpx2.Client]", of: Any) -> OneOrMany[P, Reply]: ...
     @overload
-    def __get__(self, client: "AsyncClient", of: Any) -> AwaitedOneOrMany[P, Reply]: ...
+    def __get__(self, client: "ClientMethods[httpx2.AsyncClient]", of: Any) -> AwaitedOneOrMany[P, Reply]: ...
 
 
 def call(make: Callable[P, Call[Reply]]) -> ReplyingMethod[P, Reply]:

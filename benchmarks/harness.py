@@ -45,6 +45,9 @@ READY_S = 600
 #: A service has stopped within this, in seconds.
 STOP_S = 90
 
+#: The settings of a service's ports, which are any that are free.
+PORTS = ("port", "redis_port", "flower_port")
+
 #: A connection is used again within this: servers close idle ones after some seconds.
 IDLE_S = 2.0
 
@@ -152,7 +155,7 @@ def serving(data: Path, name: str = AFTER, checkout: Path = ROOT, **settings: ob
         return
     data.mkdir(parents=True, exist_ok=True)
     argv = [python_of(checkout), "-m", "corelane", "serve", "--data", str(data)]
-    env = environment(**{"auth": "off", "log_level": "warning", "port": 0} | settings)
+    env = environment(**{"auth": "off", "log_level": "warning", **dict.fromkeys(PORTS, 0)} | settings)
     log = data / "service.log"
     with log.open("wb") as out:
         service = subprocess.Popen(argv, cwd=checkout, env=env, stdout=out, stderr=subprocess.STDOUT)

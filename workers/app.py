@@ -13,7 +13,6 @@ from typing import Any
 
 from celery import Celery, signals
 
-from corelane.artifacts.locks import wait_for_compiler
 from corelane.broker.app import bell_envelope, make_celery
 from corelane.broker.bootsteps import add_steps
 from corelane.domain.dispatch import DRAIN_TASK, Core
@@ -51,7 +50,7 @@ def create_app(settings: Settings) -> Celery:
 
 
 def _begin(settings: Settings) -> None:
-    """Import what the children of this process run, and wait for their model to be compiled.
+    """Import what the children of this process run.
 
     End the process before it has children if it does not know the format of the data in Redis, or if another machine
     uses the name of its core.
@@ -67,7 +66,6 @@ def _begin(settings: Settings) -> None:
         from workers.core.preload import preload
 
         preload(settings.target)
-        wait_for_compiler(settings.data_dir)
 
 
 def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from corelane.cli.serve_output import JsonOutput, Level
-from corelane.cli.supervisor import FleetPart, Supervisor
+from corelane.cli.supervisor import FleetPart, Level, Supervisor
 from corelane.log import get_logger
 
 log = get_logger(__name__)
@@ -31,12 +30,9 @@ KILL_AFTER_S = 2.0
 CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 
 
-class LogOutput(JsonOutput):
-    """The supervisor's sentences as lines of the log; the processes write their own."""
-
-    def say(self, text: str, level: Level = "info") -> None:
-        """Log a sentence."""
-        getattr(log, level)("api_processes", detail=text)
+def say_in_log(text: str, level: Level = "info") -> None:
+    """Log a sentence of the supervisor; the processes write their own lines."""
+    getattr(log, level)("api_processes", detail=text)
 
 
 def count_processes(wanted: int | None, cpus: int) -> int:
@@ -74,7 +70,7 @@ def listen_beside(first: socket.socket, count: int, backlog: int) -> list[socket
 
 async def run_processes(sockets: Sequence[socket.socket], env: Mapping[str, str], grace_s: float) -> bool:
     """Run one API process for each socket until a signal comes; return False if one of them was given up."""
-    supervisor = Supervisor(LogOutput())
+    supervisor = Supervisor(say_in_log)
     supervisor.stop_on_signals()
     for number, each in enumerate(sockets):
         fd = each.fileno()
@@ -85,7 +81,6 @@ async def run_processes(sockets: Sequence[socket.socket], env: Mapping[str, str]
             grace_s=grace_s + KILL_AFTER_S,
             first_tries=FIRST_TRIES,
             fds=(fd,),
-            shown=False,
         )
         await supervisor.start(process)
     await supervisor.wait()

@@ -196,7 +196,7 @@ def check_flower_port(settings: Settings) -> DoctorCheck:
 
 
 def judge_port(name: str, host: str, port: int, variable: str, find: Callable[[str], tuple[str, str]]) -> DoctorCheck:
-    """Warn if another program has the port: ``serve`` then takes the next one, or fails if the port was given.
+    """Warn if another program has the port: ``serve`` then does not start.
 
     ``find`` returns the part of Corelane that replies at an address, or an empty string, and advice.
     """
@@ -205,10 +205,7 @@ def judge_port(name: str, host: str, port: int, variable: str, find: Callable[[s
     found, advice = find(local_url(host, port))
     if found:
         return DoctorCheck(name, "warn" if advice else "ok", f"{port}: {found}", advice)
-    advice = (
-        f"end what listens there (`ss -ltnp`), or set {variable}; `corelane serve` ends on a busy port that was given, "
-        "and takes the next free one otherwise"
-    )
+    advice = f"end what listens there (`ss -ltnp`), or set {variable}"
     return DoctorCheck(name, "warn", f"{port} is in use by something else", advice)
 
 

@@ -31,14 +31,14 @@ def running_service(data: Path, **changes: object) -> Iterator[str]:
     ``changes`` are settings that differ from this process's. The service requires no keys. It is also stopped if
     SIGTERM ends this process.
     """
-    changes = {"auth": "off"} | changes
+    settings = read_settings()
+    # Settings of this process, and the changes; the service's own defaults for all others.
+    own = {name: getattr(settings, name) for name in settings.model_fields_set}
+    given = {"port": 0, "redis_port": 0, "flower_port": 0} | own | {"auth": "off"} | changes
     data.mkdir(parents=True, exist_ok=True)
     argv = [sys.executable, "-m", "corelane", "serve", "--data", str(data)]
     log = data / LOG_NAME
-    settings = read_settings()
     with log.open("wb") as out:
-        # Settings of this process, and the changes; the service's own defaults for all others.
-        given = {name: getattr(settings, name) for name in settings.model_fields_set} | changes
         env = settings.environment(**dict.fromkeys(set(type(settings).model_fields) - set(given)) | given)
         service = subprocess.Popen(argv, stdout=out, stderr=subprocess.STDOUT, env=env)  # noqa: S603  # our own command
     try:

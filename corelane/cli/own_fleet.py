@@ -1,22 +1,21 @@
 """The parts that `corelane serve` runs on one host: Redis, then workers and API, then keeper, deliveries and Flower.
 
 A host runs the parts that its roles require. It is ready once its cores are up, its API replies and its other parts
-run. The worker of one core is started by ``start_worker``, and stopped by ``Supervisor.end``.
+run.
 """
 
 import asyncio
 import secrets
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from socket import socket
 from typing import TYPE_CHECKING
 
-from corelane.cli.ports import PortClaim, hold_port
-from corelane.cli.redis_server import choose_server, comment_on, find_servers, note_writer, server_argv
+from corelane.cli.ports import hold_port, require_port
+from corelane.cli.redis_server import find_server, server_argv
 from corelane.cli.redis_users import (
     PASSWORD_BYTES,
     PASSWORD_FILE,
@@ -39,7 +38,7 @@ from corelane.cli.supervisor import FleetPart, Supervisor
 from corelane.domain.addresses import local_url, reachable
 from corelane.domain.dispatch import Core
 from corelane.engine.backends.neuron.chips import CHIPS
-from corelane.engine.cores import CoreSlot, core_range, core_slots
+from corelane.engine.cores import CoreSlot, core_slots
 from corelane.errors import CorelaneError, SetupError, Unavailable
 from corelane.settings import Settings, is_loopback
 from corelane.settings.rules import without_password
@@ -48,16 +47,14 @@ from corelane.store import keys
 if TYPE_CHECKING:
     from corelane.store.link.link import AsyncLink
 
-#: The port of a Redis that is started here, or the next free one.
-REDIS_PORT = 6379
-
 #: Longest wait for a Redis that was started here, in seconds; a large append-only file makes it slow.
 REDIS_S = 60
 
 #: Longest wait for a Redis that was already running, in seconds.
 GIVEN_REDIS_S = 5
 
-#: Workers of Neuron cores start this far apart, in seconds: longer than the runtime takes to claim its core.
+#: Workers of Neuron cores start this far apart, in seconds: longer than the runtime takes to claim its core. Those of
+#: one device that start at the same moment may find each other's cores busy.
 NEURON_STAGGER_S = 2
 
 #: Time in which the deliveries stop once the current attempt has ended, in seconds.
@@ -81,43 +78,46 @@ CORELANE = (sys.executable, "-m", "corelane")
 #: The prefixes of the names of parts, in the order in which they are stopped.
 STOP_ORDER = (("api",), ("core",), ("keeper", "deliveries", "flower"), ("redis",))
 
+#: How to have another Redis than one on a port that is taken.
+OTHER_REDIS = "--redis-port, or use that Redis with --redis URL"
+
+#: What to know before one follows the advice of a Redis that cannot read its files.
+REDIS_ADVICE = (
+    ". Do not run redis-check-aof on {} itself: it cuts the file at the first place that it cannot read, and all "
+    "accepted work behind it is lost. Copy the folder first, and see Operations, 'Redis cannot read its files'"
+)
+
 
 @dataclass(slots=True)
 class OwnFleet:
-    """The parts of this host: their settings, which change as ports are taken, and the ports.
-
-    The API's port is held from the start. The ports of Redis and Flower are claimed. A claim must be held until the
-    service ends: while a part is relaunched its port is free, and a service that starts then could take it.
-    """
+    """The parts of this host: their settings, which change as ports are taken, and the API's socket."""
 
     settings: Settings
     supervisor: Supervisor
     roles: frozenset[str]
-    redis_port: PortClaim = field(default_factory=lambda: PortClaim("127.0.0.1", REDIS_PORT, "--redis"))
+    #: The Redis that the workers use, as a user with fewer rights, if it was started here.
+    workers_redis_url: str | None = None
     api_socket: socket | None = None
-    flower_port: PortClaim | None = None
     flower_password: str = field(default="", repr=False)
 
     def take_ports(self) -> None:
-        """Hold the API's port and claim Flower's; raise SetupError if a port that the user chose is busy."""
+        """Hold the API's port, and look that the others are free; raise SetupError if one is taken."""
         settings, supervisor = self.settings, self.supervisor
+        if "redis" in self.roles:
+            self._change(redis_port=require_port("127.0.0.1", settings.redis_port, OTHER_REDIS))
         if "api" in self.roles:
-            self.api_socket = hold_port(settings.host, settings.port, is_given="port" in settings.model_fields_set)
-            port = int(self.api_socket.getsockname()[1])
-            if settings.port not in (0, port):
-                supervisor.say(f"port {settings.port} is busy: the API listens on {port}", "warning")
+            self.api_socket = hold_port(settings.host, settings.port)
+            self._change(port=int(self.api_socket.getsockname()[1]))
             if settings.requires_keys:
                 supervisor.say("the API requires a key (CORELANE_AUTH)")
             elif not is_loopback(settings.host):
                 said = f"the API listens on {settings.host} and requires no key (CORELANE_AUTH=off)"
                 supervisor.say(f"{said}: put a proxy in front of it", "warning")
-            supervisor.note(api=local_url(settings.host, port))
-            self._change(port=port)
+            supervisor.note(api=local_url(settings.host, self.settings.port))
         if "flower" in self.roles:
-            is_given = "flower_port" in settings.model_fields_set
-            self.flower_port = PortClaim(settings.flower_host, settings.flower_port, "--flower-port", is_given=is_given)
+            self._change(flower_port=require_port(settings.flower_host, settings.flower_port, "--flower-port"))
             self.flower_password = flower_password(settings)
-            self._choose_flower_port(self.flower_port)
+            supervisor.note(flower=local_url(settings.flower_host, self.settings.flower_port))
 
     def close(self) -> None:
         """Close the API's port: callers are refused from now on."""
@@ -128,78 +128,64 @@ class OwnFleet:
         """Start a Redis; once it replies, make the settings point to it."""
         from corelane.store.link.blocking import Link
 
-        settings, supervisor, claim = self.settings, self.supervisor, self.redis_port
+        settings, supervisor = self.settings, self.supervisor
         folder, password_file = settings.data_dir / "redis", settings.data_dir / PASSWORD_FILE
         folder.mkdir(mode=0o700, exist_ok=True)
         folder.chmod(0o700)  # Redis lets everyone read its files, and they hold every text
-        binary = await asyncio.to_thread(choose_server, folder, find_servers())
+        binary = find_server()
         password, of_workers = (secrets.token_urlsafe(PASSWORD_BYTES) for _ in range(2))
         users = write_users(folder, keep_password(password_file), password, of_workers)
-
-        def address() -> str:
-            return f"redis://127.0.0.1:{claim.port}/0"
-
-        def url() -> str:
-            return with_user(address(), SERVICE, password)
-
-        def argv() -> Sequence[str]:
-            # At the first start another program may have taken the port. Later it stays, since all parts know it.
-            if not redis.history.was_ever_up:
-                claim.choose()
-            supervisor.note(redis=address(), redis_password_file=str(password_file.resolve()))
-            return server_argv(binary.path, folder, claim.port, users)
+        address = f"redis://127.0.0.1:{settings.redis_port}/0"
+        url = with_user(address, SERVICE, password)
 
         async def is_up(_: int) -> bool:
-            return await _ask_redis(url(), "PING") is not None
+            return await _ask_redis(url, "PING") is not None
 
+        supervisor.note(redis=address, redis_password_file=str(password_file.resolve()))
         redis = FleetPart(
             "redis",
-            argv,
+            server_argv(binary, folder, settings.redis_port, users),
             settings.environment(),
             first_tries=NEEDED_TRIES,
             is_up=is_up,
-            comment=partial(comment_on, folder=folder),
+            advice=REDIS_ADVICE.format(folder),
         )
         await supervisor.start(redis)
-        await self._until_redis(url, REDIS_S, is_own=True)
+        self._change(redis_url=url)
+        await self._until_redis(REDIS_S)
         if not supervisor.is_over:
-            note_writer(folder, binary.server)
-            supervisor.say(f"{binary.server} keeps its data in {folder}")
+            supervisor.say(f"{binary.name} keeps its data in {folder}")
             # Workers may call the library's functions, but not load them. This call loads them.
-            with closing(Link(url())) as link:
+            with closing(Link(url)) as link:
                 await asyncio.to_thread(link.run, "overdue")
-        supervisor.workers_redis_url = with_user(address(), WORKER, of_workers)
-        self._change(redis_url=url())
+        self.workers_redis_url = with_user(address, WORKER, of_workers)
 
     async def find_redis(self) -> None:
         """Wait for the Redis that the user named; raise SetupError if it does not reply."""
-        await self._until_redis(lambda: self.settings.redis_url, GIVEN_REDIS_S)
+        await self._until_redis(GIVEN_REDIS_S)
         self.supervisor.note(redis=without_password(self.settings.redis_url))
 
-    async def _until_redis(self, url: Callable[[], str], seconds: int, *, is_own: bool = False) -> None:
+    async def _until_redis(self, seconds: int) -> None:
         """Wait for Redis; raise SetupError if it does not reply, or has data of another format or service."""
         from redis.exceptions import RedisError
 
         from corelane.store.link.blocking import Link
         from corelane.store.schema import require_schema
 
-        reason = ""
+        url, reason = self.settings.redis_url, ""
         for _ in range(int(seconds / LOOK_S)):
             try:
-                link = Link(url(), timeout_s=2)
+                link = Link(url, timeout_s=2)
                 await asyncio.to_thread(link, "PING")
                 await asyncio.to_thread(require_schema, link, self.settings.cell)
                 return
             except Unavailable as error:
                 reason = error.detail
             except RedisError as error:
-                reason = f"it refuses: {error}"
-                # On our own port another server may listen until our Redis has chosen the next port.
-                if not is_own:
-                    raise SetupError(f"Redis at {without_password(url())} refuses: {error}") from None
+                raise SetupError(f"Redis at {without_password(url)} refuses: {error}") from None
             if await self.supervisor.wait(LOOK_S):
                 return
-        raise SetupError(f"no Redis at {without_password(url())}: {reason}")
+        raise SetupError(f"no Redis at {without_password(url)}: {reason}")
 
     async def start_first(self) -> None:
         """Start the workers and the API, which the first result needs, if they are among the roles."""
@@ -230,45 +216,45 @@ class OwnFleet:
             grace_s = settings.webhook_timeout_s + DELIVERIES_GRACE_S
             argv = deliveries_argv(settings.core_host)
             await start(FleetPart("deliveries", argv, env, needed=False, grace_s=grace_s))
-        if (claim := self.flower_port) is not None:
+        if "flower" in self.roles:
             flower = FleetPart(
                 "flower",
-                lambda: flower_argv(self._choose_flower_port(claim)),
+                flower_argv(settings),
                 flower_env(settings, self.flower_password),
                 needed=False,
-                is_up=lambda _: replies_http(reachable(settings.flower_host), claim.port),
+                is_up=lambda _: replies_http(reachable(settings.flower_host), settings.flower_port),
             )
             await start(flower)
 
     async def until_ready(self) -> None:
         """Wait until this host is ready, or the service ends. End the service if the host can never be ready.
 
-        With workers, the cores of this host must be up or out of service: the least number if load starts cores, else
-        all of them. An API beside workers must be able to serve an item, or have a core started for it. An API
-        without workers only has to respond, since its replies depend on other hosts. Other parts must run.
+        With workers, the cores of this host must be up or out of service. An API beside workers must be able to serve
+        an item. An API without workers only has to respond, since its replies depend on other hosts. Other parts must
+        run.
         """
         from corelane.store.link.link import AsyncLink
 
         supervisor, loop = self.supervisor, asyncio.get_running_loop()
         deadline = loop.time() + READY_S
-        waiting, names, least = list[str](), list[str](), 0
+        waiting, names = list[str](), list[str]()
         if "worker" in self.roles:
-            slots, (least, _) = core_slots(self.settings)[: self.settings.cores], core_range(self.settings)
+            slots = core_slots(self.settings)[: self.settings.cores]
             names = [str(Core(self.settings.core_host, slot.index)) for slot in slots]
         # The cores are read from Redis: the API would ask for a key, and may be on another host.
         link = AsyncLink(self.settings.redis_url)
-        while not supervisor.is_over and not await self._is_ready(link, names, least, waiting):
+        while not supervisor.is_over and not await self._is_ready(link, names, waiting):
             if loop.time() > deadline:
                 supervisor.fail("; ".join([f"not ready after {READY_S} s", *waiting]))
             await supervisor.wait(LOOK_S)
         await link.close()
 
-    async def _is_ready(self, link: "AsyncLink", names: Sequence[str], least: int, waiting: list[str]) -> bool:
-        """Return whether the parts work and the named cores too; add to ``waiting`` what cores wait for."""
+    async def _is_ready(self, link: "AsyncLink", names: Sequence[str], waiting: list[str]) -> bool:
+        """Return whether the parts work and the named cores too; put into ``waiting`` what cores wait for."""
         from corelane.store.fleet import Fleet
 
         settings, supervisor = self.settings, self.supervisor
-        if "worker" not in self.roles:
+        if not names:
             return supervisor.all_up(("api",) if "api" in self.roles else ())
         with suppress(Unavailable):
             cores = await Fleet(link).reports(names)
@@ -276,68 +262,44 @@ class OwnFleet:
             waiting[:] = [core["reasons"] for core in cores if core.get("state") == "waiting"]
             out = states.count("out_of_service")
             up = sum(state in ("idle", "busy") for state in states)
-            if (up or not least) and up + out >= least:
+            if up and up + out >= len(names):
                 return "api" not in self.roles or await asyncio.to_thread(_api_is_ready, settings)
             if "failed" in states:
                 supervisor.fail("a core could not load its model; the reason is shown above")
-            elif least and out >= len(names):
+            elif out >= len(names):
                 supervisor.fail("every core is out of service; the reasons are shown above")
         return False
 
     async def _start_workers(self) -> bool:
         """Start a worker for each core that must run here; return False if the service ends first."""
-        least, _ = core_range(self.settings)
-        for place, slot in enumerate(core_slots(self.settings)[:least]):
-            # Workers on one device that start at the same moment may find each other's cores busy.
-            if place and await self.supervisor.wait(stagger_s(self.settings)):
+        for place, slot in enumerate(core_slots(self.settings)[: self.settings.cores]):
+            if place and await self.supervisor.wait(NEURON_STAGGER_S if self.settings.target in CHIPS else 0):
                 return False
-            await start_worker(self.settings, self.supervisor, slot)
+            await self._start_worker(slot)
         return True
 
-    def _choose_flower_port(self, claim: PortClaim) -> Settings:
-        """Return settings with a free port for Flower: another one if its port was taken since it was chosen."""
-        before = claim.port or self.settings.flower_port
-        if (port := claim.choose()) != before and before:
-            self.supervisor.say(f"port {before} is busy: Flower listens on {port}", "warning")
-        self.supervisor.note(flower=local_url(self.settings.flower_host, port))
-        self._change(flower_port=port)
-        return self.settings
+    async def _start_worker(self, slot: CoreSlot) -> None:
+        """Start the worker of one core, and relaunch it whenever it dies."""
+        settings, core = self.settings, Core(self.settings.core_host, slot.index)
+
+        async def is_up(pid: int) -> bool:
+            """Return whether a child of this worker has reported the core, in any state."""
+            child = await _ask_redis(settings.redis_url, "HGET", keys.core(core), "pid")
+            with suppress(OSError):
+                # In /proc the parent is the second field behind the name.
+                stat = Path(f"/proc/{int(child or 0)}/stat").read_text()
+                return stat.rpartition(")")[2].split()[1] == str(pid)
+            return False
+
+        # Not through `corelane worker`, which would first import the commands: 0.6 s.
+        env = worker_env(settings, slot)
+        if self.workers_redis_url is not None:
+            env["CORELANE_REDIS_URL"] = self.workers_redis_url
+        name = f"core{slot.index}"
+        await self.supervisor.start(FleetPart(name, worker_argv(core), env, grace_s=30, is_up=is_up, cpus=slot.cpus))
 
     def _change(self, **changes: object) -> None:
         self.settings = self.settings.model_copy(update=changes)
-
-
-async def start_worker(settings: Settings, supervisor: Supervisor, slot: CoreSlot) -> None:
-    """Start the worker of one core, and relaunch it whenever it dies."""
-    core = Core(settings.core_host, slot.index)
-
-    async def is_up(pid: int) -> bool:
-        """Return whether a child of this worker has reported the core, in any state."""
-        child = await _ask_redis(settings.redis_url, "HGET", keys.core(core), "pid")
-        with suppress(OSError):
-            # In /proc the parent is the second field behind the name.
-            stat = Path(f"/proc/{int(child or 0)}/stat").read_text()
-            return stat.rpartition(")")[2].split()[1] == str(pid)
-        return False
-
-    # Not through `corelane worker`, which would first import the commands: 0.6 s.
-    env = worker_env(settings, slot)
-    if supervisor.workers_redis_url is not None:
-        env["CORELANE_REDIS_URL"] = supervisor.workers_redis_url
-    part = FleetPart(worker_part(slot), worker_argv(core), env, grace_s=30, is_up=is_up, cpus=slot.cpus)
-    await supervisor.start(part)
-
-
-def worker_part(slot: CoreSlot) -> str:
-    """Return the name of a core's part, as ``Supervisor.end`` takes it."""
-    return f"core{slot.index}"
-
-
-def stagger_s(settings: Settings) -> float:
-    """Return the time between the starts of two workers, in seconds."""
-    if settings.stagger_s is not None:
-        return settings.stagger_s
-    return NEURON_STAGGER_S if settings.target in CHIPS else 0
 
 
 async def replies_http(host: str, port: int) -> bool:

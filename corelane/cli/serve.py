@@ -7,7 +7,6 @@ data on disk.
 """
 
 import asyncio
-import json
 import os
 from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
@@ -18,20 +17,18 @@ import typer
 from pydantic import SecretStr
 from rich.console import Console
 
-from corelane.cli.default_model import with_default_model
+from corelane.cli.default_model import compile_default_model
 from corelane.cli.errors import require
 from corelane.cli.folders import PARTS_FILE, only_one, places
 from corelane.cli.own_fleet import STOP_ORDER, OwnFleet
-from corelane.cli.plugin import CommandPlugin
 from corelane.cli.redis_users import warn_of_password
 from corelane.cli.roles import NEEDS, require_role
-from corelane.cli.serve_output import JsonOutput, PrettyOutput, ServeOutput, entry, ready_page
+from corelane.cli.serve_output import JsonOutput, PrefixedOutput, ServeOutput, ready_facts
 from corelane.cli.supervisor import Supervisor
 from corelane.cli.webhook_secrets import kept_secret, make_secret
 from corelane.engine.backends.added import HOST_TARGETS
-from corelane.engine.cores import core_range, core_slots, sharing_cores
+from corelane.engine.cores import core_slots, sharing_cores
 from corelane.errors import CorelaneError, SetupError
-from corelane.plugin import installed
 from corelane.settings import Settings, read_settings
 from corelane.settings.rules import without_password
 
@@ -43,10 +40,9 @@ ROLE_OF_OPTION = {
     "host": "api",
     "port": "api",
     "cores": "worker",
-    "min_cores": "worker",
-    "max_cores": "worker",
     "model": "worker",
     "flower_port": "flower",
+    "redis_port": "redis",
 }
 
 #: Longest time for which workers and API start alone, before the other parts, in seconds.
@@ -59,23 +55,16 @@ REPORT_S = 3.0
 
 def serve(
     host: Annotated[str | None, typer.Option(help="Address the API listens on.")] = None,
-    port: Annotated[int | None, typer.Option(help="Port of the API; if not given, the first free from 8000.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port of the API; 8000 if not given.")] = None,
     cores: Annotated[int | None, typer.Option(help="Cores to serve; all that this machine has if not given.")] = None,
-    min_cores: Annotated[
-        int | None, typer.Option(help="Least cores that run; with 0 the first item starts one.")
-    ] = None,
-    max_cores: Annotated[
-        int | None, typer.Option(help="Most cores that run: as many as the open work asks for; all if not given.")
-    ] = None,
     data: Annotated[Path | None, typer.Option(help="Folder for everything kept on disk.")] = None,
     redis: Annotated[
         str | None,
         typer.Option(help="Redis URL; without it a server is found and started.", callback=warn_of_password),
     ] = None,
+    redis_port: Annotated[int | None, typer.Option(help="Port of a Redis started here; 6379 if not given.")] = None,
     model: Annotated[str | None, typer.Option(help="The default model: name, folder or Hugging Face id.")] = None,
-    flower_port: Annotated[
-        int | None, typer.Option(help="Port of Flower; if not given, the first free from 5555.")
-    ] = None,
+    flower_port: Annotated[int | None, typer.Option(help="Port of Flower; 5555 if not given.")] = None,
     flower: Annotated[
         bool, typer.Option("--flower/--no-flower", help="Whether to start Flower, a page about the workers.")
     ] = True,
@@ -89,25 +78,19 @@ def serve(
 ) -> None:
     """Start everything on this machine, or the given roles, and keep it running until Ctrl-C."""
     console = Console(highlight=False, soft_wrap=True)
-    given = {"host": host, "port": port, "cores": cores, "min_cores": min_cores, "max_cores": max_cores}
-    given |= {"model": model, "flower_port": flower_port}
+    given = {"host": host, "port": port, "cores": cores, "model": model}
+    given |= {"flower_port": flower_port, "redis_port": redis_port}
     settings = read_settings(**given, data_dir=data, redis_url=redis)
     has_redis = "redis_url" in settings.model_fields_set
     chosen = choose_roles(roles, has_redis=has_redis, has_flower=flower)
     check_options(given, chosen if flower else chosen | {"flower"})
     require_packages(chosen)
     is_pretty = settings.log_format == "pretty" or (settings.log_format == "auto" and console.is_terminal)
-    output: ServeOutput = PrettyOutput(console) if is_pretty else JsonOutput()
+    output: ServeOutput = PrefixedOutput(console) if is_pretty else JsonOutput()
     update = {"data_dir": settings.data_dir.resolve(), "log_format": "pretty" if is_pretty else "json"}
     settings = settings.model_copy(update=update)
-    try:
-        with only_one(settings.data_dir):
-            failure = asyncio.run(_serve(settings, output, chosen))
-    except CorelaneError as error:
-        if is_pretty:
-            raise
-        typer.echo(json.dumps(entry(error.detail, "error")), err=True)
-        raise typer.Exit(1) from None
+    with only_one(settings.data_dir):
+        failure = asyncio.run(_serve(settings, output, chosen))
     if failure is not None:
         output.say(f"stopped: {failure}", "error")
         raise typer.Exit(1)
@@ -116,15 +99,15 @@ def serve(
 
 async def _serve(settings: Settings, output: ServeOutput, roles: frozenset[str]) -> str | None:
     """Run the parts of this host; return the reason if they failed, or None."""
-    supervisor = Supervisor(output, settings.data_dir / PARTS_FILE)
+    supervisor = Supervisor(output.say, output.show, settings.data_dir / PARTS_FILE)
     supervisor.note(roles=in_order(roles), **places(settings))
     supervisor.stop_on_signals()
     if "worker" in roles:
         settings = _count_cores(settings)
-    fleet = OwnFleet(_sign_webhooks(settings, supervisor), supervisor, roles)
+    fleet = OwnFleet(_sign_webhooks(settings, supervisor, roles), supervisor, roles)
     try:
         fleet.take_ports()
-        await _run(fleet)
+        await _run(fleet, output)
     except SetupError as error:
         if not supervisor.has_begun:
             raise
@@ -140,19 +123,17 @@ async def _serve(settings: Settings, output: ServeOutput, roles: frozenset[str])
     return supervisor.failure
 
 
-async def _run(fleet: OwnFleet) -> None:
+async def _run(fleet: OwnFleet, output: ServeOutput) -> None:
     """Start everything, announce it, and wait for the end."""
     supervisor, has_workers = fleet.supervisor, "worker" in fleet.roles
     await (fleet.start_redis() if "redis" in fleet.roles else fleet.find_redis())
+    if has_workers and not supervisor.is_over:
+        await compile_default_model(fleet.settings, supervisor)
     if not supervisor.is_over:
-        start = fleet.start_first
-        await (with_default_model(fleet.settings, supervisor, start) if has_workers else start())
+        await fleet.start_first()
     if supervisor.is_over:
         return
-    tasks = [_report_issues(fleet.settings, supervisor)]
-    for plugin in installed(CommandPlugin) if has_workers else ():
-        tasks += plugin.serve_tasks(fleet.settings, supervisor)
-    beside = [asyncio.create_task(task) for task in tasks]
+    reporting = asyncio.create_task(_report_issues(fleet.settings, supervisor))
     ready = asyncio.create_task(fleet.until_ready(), name="until_ready")
     try:
         # The parts that the first result does not need start once it is possible, or after a while.
@@ -162,22 +143,22 @@ async def _run(fleet: OwnFleet) -> None:
             await fleet.start_others()
         await ready
         if not supervisor.is_over:
-            await _announce(fleet)
+            await _announce(fleet, output)
             await supervisor.wait()
     finally:
         ready.cancel()
         supervisor.request_stop()
-        await asyncio.gather(*beside)
+        await reporting
 
 
-async def _announce(fleet: OwnFleet) -> None:
+async def _announce(fleet: OwnFleet, output: ServeOutput) -> None:
     """Print what this host offers, now that it is ready."""
     settings, supervisor, roles = fleet.settings, fleet.supervisor, fleet.roles
     supervisor.note(is_ready=True)
     if "api" in roles and settings.requires_keys and not await asyncio.to_thread(_has_key, settings):
         place = f"--data {settings.data_dir}" if "redis" in roles else f"--redis {without_password(settings.redis_url)}"
         supervisor.say(f"no API key yet; make one: corelane keys create --name NAME {place}", "warning")
-    supervisor.output.announce(ready_page(settings, fleet.flower_password, roles))
+    output.announce(ready_facts(settings, fleet.flower_password, roles))
 
 
 async def _report_issues(settings: Settings, supervisor: Supervisor) -> None:
@@ -249,7 +230,7 @@ def in_order(roles: Iterable[str]) -> list[str]:
 def _count_cores(settings: Settings) -> Settings:
     """Return settings with the number of cores, and the number that share the host's price.
 
-    Raise SetupError if this machine has too few cores, or the least exceeds the most; SettingsError for wrong prices.
+    Raise SetupError if this machine has too few cores; SettingsError for wrong prices.
     """
     slots = len(core_slots(settings))
     cores = settings.cores or slots
@@ -258,19 +239,18 @@ def _count_cores(settings: Settings) -> Settings:
         what = f"this process may use {slots} CPUs" if on_host else f"this machine has {slots}"
         raise SetupError(f"--cores {cores}: {what}; choose 1 to {slots}")
     settings = settings.model_copy(update={"cores": cores})
-    core_range(settings)
     return settings.model_copy(update={"price_cores": sharing_cores(settings)})
 
 
-def _sign_webhooks(settings: Settings, supervisor: Supervisor) -> Settings:
+def _sign_webhooks(settings: Settings, supervisor: Supervisor, roles: frozenset[str]) -> Settings:
     """Return settings with a secret for webhooks: the one in the settings, the stored one, or a new one.
 
-    No secret is made if the operator named the Redis: services that share it must sign with the same secret.
+    No secret is made without a Redis of this host's own: services that share one must sign with the same secret.
     """
     if settings.webhook_secret is not None:
         return settings
     secret: SecretStr | None = kept_secret(settings.data_dir)
-    if secret is None and "redis_url" not in settings.model_fields_set:
+    if secret is None and "redis" in roles:
         secret = make_secret(settings.data_dir)
         if (settings.data_dir / "redis").exists():
             supervisor.say(

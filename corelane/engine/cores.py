@@ -209,21 +209,3 @@ def sharing_cores(settings: Settings) -> int:
         return max(1, accelerator // cores_of_models(settings))
     slots = len(core_slots(settings))
     return min(settings.cores or slots, slots)
-
-
-def is_scaled(settings: Settings) -> bool:
-    """Return whether `serve` adds and removes cores of this host by load."""
-    return settings.min_cores is not None or settings.max_cores is not None
-
-
-def core_range(settings: Settings) -> tuple[int, int]:
-    """Return the fewest and the most cores that `serve` runs here; raise SetupError if there are not enough."""
-    slots = len(core_slots(settings)[: settings.cores])
-    if not is_scaled(settings):
-        return slots, slots
-    least, most = 1 if settings.min_cores is None else settings.min_cores, settings.max_cores or slots
-    if most > slots:
-        raise SetupError(f"--max-cores {most}: this host serves {slots} at most; see --cores")
-    if least > most:
-        raise SetupError(f"--min-cores {least}: more than the {most} cores that there may be at most")
-    return least, most

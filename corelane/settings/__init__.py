@@ -48,6 +48,9 @@ class Settings(GroupedFields):
 
     # Places
     redis_url: str = Field("redis://127.0.0.1:6379/0", description="Where Redis (or Valkey) listens, as a URL.")
+    redis_port: int = Field(
+        6379, ge=0, le=65535, description="Port of the Redis that `serve` starts here; 0 picks a free one."
+    )
     data_dir: Path = Field(Path(".corelane"), description="Folder for everything kept on disk: Redis files, artifacts.")
     artifacts_dir: Path | None = Field(
         None, description="Folder of compiled artifacts; `artifacts` inside data_dir if unset."
@@ -209,11 +212,6 @@ class Settings(GroupedFields):
     )
     core_restarts: int = Field(
         5, ge=0, description="Restarts of a core's process within ten minutes, after which it goes out of service."
-    )
-    stagger_s: float | None = Field(
-        None,
-        ge=0,
-        description="Time between the starts of two workers of `serve`; 2 s on Neuron, none on CPUs if unset.",
     )
     device_memory_bytes: int | None = Field(
         None,

@@ -91,11 +91,6 @@ class GroupedFields(
         description="Kind of CPU by which workers choose among the artifacts of a version, named after its latest "
         "instruction set, as `amx_bf16`; `auto` reads it from /proc/cpuinfo.",
     )
-    compile_per_cpu: bool = Field(
-        False,
-        description="Whether `serve` compiles the default model for this host's kind of CPU too, where its artifact "
-        "was chosen on another kind; the new artifact lies beside that one.",
-    )
     health_dir: Path | None = Field(
         None,
         description="Folder where workers, keepers and webhook senders note every second that they live, for "
@@ -123,14 +118,8 @@ class GroupedFields(
     min_cores: int | None = Field(
         None,
         ge=0,
-        description="Least cores: what `serve` keeps of its host, and `corelane_desired_cores` never falls below; one "
-        "if unset. With 0 the service is ready without any core, and the first job starts one.",
-    )
-    max_cores: int | None = Field(
-        None,
-        ge=1,
-        description="Most cores `serve` starts on its host by load; all of `cores` if only `min_cores` is set. If "
-        "neither is set, it starts all of them and stops none.",
+        description="Least cores, below which `corelane_desired_cores` never falls; one if unset. With 0 the service "
+        "is ready without any core, and the first job starts one.",
     )
     scale_backlog_s: float = Field(
         30,

@@ -162,7 +162,8 @@ class ServedFleet:
             argv += ["--redis", at_port(self.redis.url, self.proxy.port)]
         for name in self.names:
             self._clocks[name] = Clock(self.folder / f"{name}.clock")
-        own = {"CHAOS_FOLDER": str(self.folder), "CORELANE_FLOWER_PORT": str(free_port())}
+        ports = {name: str(free_port()) for name in ("CORELANE_FLOWER_PORT", "CORELANE_REDIS_PORT")}
+        own = {"CHAOS_FOLDER": str(self.folder), **ports}
         self.process = launch(argv, environment(self._settings | own), self.log)
         eventually(self._is_ready, READY_S, self.last_words)
         if not self._proxied:

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from corelane.cli.ports import PortClaim, hold_port
+from corelane.cli.ports import hold_port, require_port
 from corelane.domain.addresses import local_url
 from corelane.errors import SetupError
 from corelane.settings.rules import without_password
@@ -34,28 +34,21 @@ def test_passwords_are_not_shown(url: str, shown: str) -> None:
     assert without_password(url) == shown
 
 
-def test_address_of_another_machine_is_told_from_busy_ports() -> None:
-    with pytest.raises(SetupError, match=r"192\.0\.2\.1 is no address of this machine"):
+def test_address_of_another_machine_is_told_from_taken_ports() -> None:
+    with pytest.raises(SetupError, match=r"nothing can listen on port 18780 of 192\.0\.2\.1: Cannot assign"):
         hold_port("192.0.2.1", 18780)
-    with pytest.raises(SetupError, match="no address of this machine"):
-        PortClaim("192.0.2.1", 18780, "--flower-port").choose()
     hold_port("0.0.0.0", 0).close()
 
 
-def test_held_port_is_taken_by_nobody_else() -> None:
+def test_taken_port_is_refused_and_no_other_is_taken() -> None:
     with closing(hold_port("127.0.0.1", any_port())) as held:
         port = held.getsockname()[1]
-        with closing(hold_port("127.0.0.1", port)) as other:
-            assert other.getsockname()[1] > port
-
-
-def test_busy_port_that_was_given_is_refused_and_no_other_is_taken() -> None:
-    with closing(hold_port("127.0.0.1", any_port(), is_given=True)) as held:
-        port = held.getsockname()[1]
-        with pytest.raises(SetupError, match=f"port {port} of 127.0.0.1 is busy.*choose another with --port"):
-            hold_port("127.0.0.1", port, is_given=True)
+        with pytest.raises(SetupError, match=f"port {port} of 127.0.0.1 is taken.*choose another with --port"):
+            hold_port("127.0.0.1", port)
         with pytest.raises(SetupError, match="choose another with --flower-port"):
-            PortClaim("127.0.0.1", port, "--flower-port", is_given=True).choose()
+            require_port("127.0.0.1", port, "--flower-port")
+    assert require_port("127.0.0.1", port) == port
+    assert require_port("127.0.0.1", 0) > 0
 
 
 def test_caller_waits_while_nobody_answers_on_a_held_port() -> None:
@@ -64,23 +57,6 @@ def test_caller_waits_while_nobody_answers_on_a_held_port() -> None:
         accepted, _ = held.accept()
         with accepted:
             assert accepted.recv(5) == b"hello"
-
-
-def test_two_that_start_at_once_claim_different_ports_and_keep_them() -> None:
-    wanted = any_port()
-    first, second = (PortClaim("127.0.0.1", wanted, "--flower-port") for _ in range(2))
-    assert first.choose() == wanted
-    assert second.choose() > wanted
-    assert first.choose() == wanted
-    first.release()
-    second.release()
-
-
-def test_port_that_was_taken_after_all_is_chosen_again() -> None:
-    claim = PortClaim("127.0.0.1", any_port(), "--flower-port", is_given=True)
-    with closing(hold_port("127.0.0.1", claim.choose())) as taken:
-        assert claim.choose() > taken.getsockname()[1]
-    claim.release()
 
 
 def test_addresses_can_be_opened_from_here() -> None:

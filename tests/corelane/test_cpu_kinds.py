@@ -10,7 +10,6 @@ from corelane.artifacts.instructions import INSTRUCTION_SETS, choose_folder, hos
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, outgrown
 from corelane.artifacts.remote import RemoteRoot
 from corelane.cli.compile import compiled
-from corelane.cli.default_model import lacks_its_own
 from corelane.errors import ArtifactRefused
 from corelane.settings import Settings
 from tests.tools.artifacts import add_for_kind
@@ -102,15 +101,13 @@ def test_remote_root_gives_each_kind_its_own_and_the_cache_when_it_is_away(
     assert far.find(version, "cpu", kind=AMX, renew=True) == asked_for
 
 
-def test_serve_compiles_for_this_cpu_only_where_it_is_asked_to(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = Settings(data_dir=root.parent, compile_per_cpu=True)
+def test_artifact_for_one_kind_is_told_from_one_that_serves(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(data_dir=root.parent)
     monkeypatch.setattr("corelane.artifacts.instructions.CPUINFO", root / "cpuinfo")
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
-    for flags, lacks in ((f"avx2 {BF16}", False), ("avx2", False), (f"avx2 {AMX}", True), ("asimd", False)):
+    for flags in (f"avx2 {BF16}", "avx2", f"avx2 {AMX}", "asimd"):
         (root / "cpuinfo").write_text(f"flags\t: {flags}\n")
         assert compiled(settings, "tiny-qa", "cpu") is not None
-        assert lacks_its_own(settings, "tiny-qa") is lacks
-        assert not lacks_its_own(settings.model_copy(update={"compile_per_cpu": False}), "tiny-qa")
     found = compiled(settings, "tiny-qa", "cpu", "avx2")
     assert found is not None
     assert found.path.name == "cpu-avx2"

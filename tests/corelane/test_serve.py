@@ -1,13 +1,14 @@
 """``corelane serve``: which roles a host has, what is refused before anything starts, and what is printed."""
 
 import io
+import json
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from corelane.cli.serve import ROLES, check_options, choose_roles, in_order
-from corelane.cli.serve_output import PrettyOutput, as_object, own_command, ready_page
+from corelane.cli.serve_output import JsonOutput, PrefixedOutput, own_command, ready_facts
 from corelane.cli.webhook_secrets import make_secret
 from corelane.errors import SetupError
 from corelane.settings import Settings
@@ -47,54 +48,38 @@ def test_options_of_roles_that_are_not_here_are_refused() -> None:
         check_options({"flower_port": 1}, frozenset({"api"}))
 
 
-def test_page_shows_what_this_host_offers() -> None:
+def test_what_this_host_offers_is_shown() -> None:
     settings = Settings(redis_url=REDIS, cores=2)
-    workers = ready_page(settings, "", frozenset({"worker"}))
-    assert "2 cores, qa-minilm" in workers.panel
-    assert "API" not in workers.panel
-    assert "Webhooks" not in workers.panel
-    assert (workers.below, workers.facts) == (
-        "",
-        {"roles": ["worker"], "redis": REDIS, "cores": 2, "model": "qa-minilm"},
-    )
-    front = ready_page(settings, "", frozenset({"api", "keeper"}))
-    assert "ready[/]: api, keeper" in front.panel
-    assert {"api", "try"} <= set(front.facts)
+    workers = ready_facts(settings, "", frozenset({"worker"}))
+    assert workers == {"roles": "worker", "redis": REDIS, "cores": 2, "model": "qa-minilm"}
+    front = ready_facts(settings, "", frozenset({"api", "keeper"}))
+    assert front["roles"] == "api, keeper"
+    assert {"api", "try", "webhook_secret"} <= set(front)
 
 
-@pytest.mark.parametrize(
-    ("part", "line", "event", "level"),
-    [
-        (
-            "redis",
-            "10475:M 22 Nov 2026 02:11:10.790 # WARNING Memory overcommit",
-            "WARNING Memory overcommit",
-            "warning",
-        ),
-        ("redis", "1:C 2 Nov 2026 02:11:10.790 * oO0O", "oO0O", "info"),
-        ("flower", "[E 261122 02:12:15 events:228] Failed to capture", "Failed to capture", "error"),
-        ("api", "Traceback (most recent call last):", "Traceback (most recent call last):", "info"),
-        ("core0", '{"event": "drained", "level": "warning"}', "drained", "warning"),
-        ("core0", '{"event": cut', '{"event": cut', "info"),
-        ("compile", "\x1b[32mdone\x1b[0m", "done", "info"),
-    ],
-)
-def test_line_of_a_part_becomes_an_object(part: str, line: str, event: str, level: str) -> None:
-    found = as_object(part, line)
-    assert (found["part"], found["event"], found["level"]) == (part, event, level)
-
-
-def test_command_to_try_is_whole_on_a_narrow_terminal(tmp_path: Path) -> None:
+def test_lines_have_the_name_of_their_part(tmp_path: Path) -> None:
     settings = Settings(data_dir=tmp_path, cores=2, port=18100, webhook_secret=make_secret(tmp_path))
     out = io.StringIO()
-    output = PrettyOutput(Console(file=out, width=80, highlight=False, soft_wrap=True))
-    output.announce(ready_page(settings, "secret", frozenset(ROLES)))
-    [line] = [line for line in out.getvalue().splitlines() if line.startswith("Try")]
-    assert (
-        line == f'Try      {own_command()} ask "Who wrote it?" --context "Ada wrote it." --url http://127.0.0.1:18100'
-    )
-    assert "Stop     Ctrl-C" in out.getvalue()
-    assert f"Secret   {own_command()} webhooks secret --data {tmp_path}" in out.getvalue().splitlines()
+    output = PrefixedOutput(Console(file=out, width=60, highlight=False, soft_wrap=True))
+    output.show("redis", "\x1b[32mready\x1b[0m")
+    output.announce(ready_facts(settings, "secret", frozenset(ROLES)))
+    first, *lines = out.getvalue().splitlines()
+    assert first == "redis      │ ready"
+    assert all(line.startswith("corelane   │ ") for line in lines)
+    shown = [line.partition(" │ ")[2] for line in lines]
+    attempt = f'{own_command()} ask "Who wrote it?" --context "Ada wrote it." --url http://127.0.0.1:18100'
+    assert f"try              {attempt}" in shown
+    assert f"webhook secret   {own_command()} webhooks secret --data {tmp_path}" in shown
+    assert "flower password  secret" in shown
+
+
+def test_programs_get_an_object_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    output = JsonOutput()
+    output.say("starting", "warning")
+    output.announce({"api": "http://127.0.0.1:8000"})
+    said, ready = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (said["event"], said["level"], said["part"]) == ("starting", "warning", "serve")
+    assert (ready["event"], ready["api"]) == ("ready", "http://127.0.0.1:8000")
 
 
 def test_command_is_named_by_its_path_where_the_shell_would_not_find_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,36 +1,27 @@
 """The supervisor with real processes: who comes back, who is given up, where each can be found."""
 
-import io
 import os
 import signal
-import socket
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import orjson
 import pytest
-from rich.console import Console
 
 from corelane.cli.folders import PARTS_FILE
-from corelane.cli.own_fleet import OwnFleet
-from corelane.cli.ports import PortClaim, hold_port
-from corelane.cli.serve_output import PrettyOutput
 from corelane.cli.supervisor import (
     LAUNCHES_S,
-    MOST_KILLS,
     MOST_LAUNCHES,
     RELAUNCH_PAUSES_S,
     SLOW_S,
     STABLE_S,
     FleetPart,
+    Level,
     PartHistory,
     Supervisor,
+    describe_status,
 )
-from corelane.settings import Settings
-from tests.conftest import free_port
 from tests.tools.waiting import eventually_async
 
 pytestmark = pytest.mark.anyio
@@ -60,7 +51,7 @@ def lived(*lives: tuple[bool, int, float]) -> PartHistory:
         history.launched()
         if came_up:
             history.came_up()
-        history.died(status, seconds)
+        history.ended(describe_status(status), seconds, by_itself=status == BROKE)
     return history
 
 
@@ -73,8 +64,7 @@ def lived(*lives: tuple[bool, int, float]) -> PartHistory:
         ([WELL, *[(False, BROKE, 0.1)] * 2], False, RELAUNCH_PAUSES_S[1]),
         ([WELL, *[(False, BROKE, 0.1)] * len(RELAUNCH_PAUSES_S)], True, RELAUNCH_PAUSES_S[-1]),
         ([(True, BROKE, 1.0)] * len(RELAUNCH_PAUSES_S), True, RELAUNCH_PAUSES_S[-1]),
-        ([(False, KILLED, 0.1)] * (MOST_KILLS - 1), False, RELAUNCH_PAUSES_S[-1]),
-        ([(False, KILLED, 0.1)] * MOST_KILLS, True, RELAUNCH_PAUSES_S[-1]),
+        ([(False, KILLED, 0.1)] * 100, False, RELAUNCH_PAUSES_S[-1]),
     ],
 )
 def test_part_is_given_up_by_how_its_lives_ended(
@@ -94,15 +84,12 @@ def test_part_is_in_trouble_until_it_is_up_and_has_been_for_a_while() -> None:
     assert history.issue(now + timedelta(seconds=STABLE_S)) is None
 
 
-def test_part_that_cannot_be_launched_says_why_and_is_tried_after_growing_pauses() -> None:
+def test_part_that_cannot_be_launched_is_tried_after_growing_pauses() -> None:
     history = lived((True, BROKE, 1.0))
-    for pause_s in RELAUNCH_PAUSES_S:
-        history.failures.append("no memory for a process")
-        assert history.pause_s == pause_s
-    assert history.issue(history.launched_at) == "it cannot be launched: no memory for a process"
-    history.launched()
-    assert history.issue(history.launched_at) != "it cannot be launched: no memory for a process"
-    assert history.pause_s == RELAUNCH_PAUSES_S[0]
+    for pause_s in (*RELAUNCH_PAUSES_S[1:], RELAUNCH_PAUSES_S[-1]):
+        history.ended("could not be launched: no memory", 0, by_itself=False)
+        assert (history.pause_s, history.is_hopeless(2)) == (pause_s, False)
+    assert "the last time it could not be launched: no memory" in (history.issue(history.launched_at) or "")
 
 
 def test_part_that_was_just_launched_is_in_no_trouble_until_it_takes_long() -> None:
@@ -130,13 +117,16 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture
-def told() -> io.StringIO:
-    return io.StringIO()
+def told() -> list[str]:
+    return []
 
 
 @pytest.fixture
-def supervisor(told: io.StringIO, tmp_path: Path) -> Supervisor:
-    return Supervisor(PrettyOutput(Console(file=told, soft_wrap=True)), tmp_path / PARTS_FILE)
+def supervisor(told: list[str], tmp_path: Path) -> Supervisor:
+    def say(text: str, level: Level = "info") -> None:
+        told.append(text)
+
+    return Supervisor(say, lambda part, line: told.append(f"{part}: {line}"), tmp_path / PARTS_FILE)
 
 
 def found(folder: Path, name: str) -> dict:
@@ -144,7 +134,7 @@ def found(folder: Path, name: str) -> dict:
 
 
 async def test_killed_part_runs_again_under_a_process_id_that_can_be_found(
-    supervisor: Supervisor, told: io.StringIO, tmp_path: Path
+    supervisor: Supervisor, told: list[str], tmp_path: Path
 ) -> None:
     await supervisor.start(FleetPart("redis", SLEEPER, os.environ, first_tries=1, is_up=always))
     pids: set[int] = set()
@@ -156,7 +146,7 @@ async def test_killed_part_runs_again_under_a_process_id_that_can_be_found(
         os.kill(pid, signal.SIGKILL)
     assert len(pids) == 4
     assert not supervisor.is_over
-    assert "redis was ended by SIGKILL; it comes back in 0.2 s" in told.getvalue()
+    assert "redis was ended by SIGKILL; it is launched again in 0.2 s" in "\n".join(told)
     await supervisor.stop([("redis",)])
     assert not (tmp_path / PARTS_FILE).exists()
 
@@ -170,12 +160,12 @@ async def test_needed_part_that_cannot_start_ends_the_service_with_its_reason(su
     await supervisor.stop([])
 
 
-async def test_part_that_is_not_needed_is_tried_on(supervisor: Supervisor, told: io.StringIO, tmp_path: Path) -> None:
+async def test_part_that_is_not_needed_is_tried_on(supervisor: Supervisor, told: list[str], tmp_path: Path) -> None:
     broken = (sys.executable, "-c", "raise SystemExit(3)")
     await supervisor.start(FleetPart("flower", broken, os.environ, needed=False, first_tries=1))
     await eventually_async(lambda: found(tmp_path, "flower")["launches"] == 3)
     assert not supervisor.is_over
-    assert "flower ended with status 3; it comes back in 1 s" in told.getvalue()
+    assert "flower ended with status 3; it is launched again in 1 s" in "\n".join(told)
     await supervisor.stop([])
 
 
@@ -195,13 +185,11 @@ async def test_what_a_killed_part_leaves_behind_is_killed_and_holds_up_nothing(
     await supervisor.stop([])
 
 
-async def test_stopped_part_is_ended_in_an_orderly_way(
-    supervisor: Supervisor, told: io.StringIO, tmp_path: Path
-) -> None:
+async def test_stopped_part_is_ended_in_an_orderly_way(supervisor: Supervisor, told: list[str], tmp_path: Path) -> None:
     await supervisor.start(FleetPart("keeper", SLEEPER, os.environ, needed=False))
     os.kill(found(tmp_path, "keeper")["pid"], signal.SIGSTOP)
     await supervisor.stop([("keeper",)])
-    assert "did not stop" not in told.getvalue()
+    assert "did not stop" not in "\n".join(told)
 
 
 def is_gone(pid: int) -> bool:
@@ -211,72 +199,8 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-class TakenOnce(PortClaim):
-    """A claim whose first port another program takes before it is bound."""
-
-    taken: socket.socket | None = None
-
-    def choose(self) -> int:
-        port = super().choose()
-        if self.taken is None:
-            self.taken = hold_port("127.0.0.1", port, is_given=True)
-        return port
-
-
-@contextmanager
-def fleet_on(folder: Path, claim: PortClaim, told: io.StringIO) -> Iterator[OwnFleet]:
-    """Yield a fleet of Redis alone, which has this claim on its port until the block ends."""
-    folder.mkdir()
-    supervisor = Supervisor(PrettyOutput(Console(file=told, soft_wrap=True)), folder / PARTS_FILE)
-    try:
-        yield OwnFleet(Settings(data_dir=folder), supervisor, frozenset({"redis"}), redis_port=claim)
-    finally:
-        claim.release()
-
-
-async def test_port_of_a_redis_that_is_gone_for_a_moment_is_not_taken_by_another_service(
-    tmp_path: Path, told: io.StringIO
-) -> None:
-    wanted = free_port()
-    with ExitStack() as stack:
-        urls = []
-        for name in ("first", "second"):
-            claim = PortClaim("127.0.0.1", wanted, "--redis")
-            fleet = stack.enter_context(fleet_on(tmp_path / name, claim, told))
-            await fleet.start_redis()
-            urls.append(fleet.settings.redis_url)
-            # As a kill before its relaunch: the port is free, the claim is held.
-            await fleet.supervisor.stop((("redis",),))
-    assert urls[0].endswith(f":{wanted}/0")
-    assert urls[1] != urls[0]
-
-
-async def test_redis_takes_the_next_port_if_another_program_is_faster(tmp_path: Path, told: io.StringIO) -> None:
-    claim = TakenOnce("127.0.0.1", free_port(), "--redis")
-    with fleet_on(tmp_path / "data", claim, told) as fleet:
-        await fleet.start_redis()
-        assert claim.taken is not None
-        with closing(claim.taken):
-            assert not fleet.supervisor.is_over, told.getvalue()
-            assert claim.port != claim.taken.getsockname()[1]
-            assert fleet.settings.redis_url.endswith(f":{claim.port}/0")
-            noted = orjson.loads((tmp_path / "data" / PARTS_FILE).read_bytes())
-            assert noted["redis"] == f"redis://127.0.0.1:{claim.port}/0"
-        await fleet.supervisor.stop((("redis",),))
-
-
-async def test_part_that_is_ended_stays_away_and_the_others_go_on(supervisor: Supervisor, tmp_path: Path) -> None:
-    for name in ("core0", "core1"):
-        await supervisor.start(FleetPart(name, SLEEPER, os.environ, is_up=always))
-    await eventually_async(supervisor.all_up)
-    pids = {name: found(tmp_path, name)["pid"] for name in ("core0", "core1")}
-    os.kill(pids["core1"], signal.SIGKILL)
-    await eventually_async(lambda: found(tmp_path, "core1")["launches"] == 2 and supervisor.all_up(("core1",)))
-    await supervisor.end("core1")
-    assert set(orjson.loads((tmp_path / PARTS_FILE).read_bytes())["parts"]) == {"core0"}
-    await supervisor.start(FleetPart("core1", SLEEPER, os.environ, is_up=always))
-    await eventually_async(lambda: supervisor.all_up(("core1",)))
-    assert found(tmp_path, "core1")["launches"] == 1
-    assert found(tmp_path, "core0")["pid"] == pids["core0"]
-    assert not supervisor.is_over
-    await supervisor.stop((("core",),))
+async def test_lines_of_a_part_are_shown_with_its_name(supervisor: Supervisor, told: list[str]) -> None:
+    talker = (sys.executable, "-c", "import sys; print('to whom it may', file=sys.stderr); print('concern')")
+    await supervisor.start(FleetPart("flower", talker, os.environ, needed=False))
+    await eventually_async(lambda: {"flower: to whom it may", "flower: concern"} <= set(told))
+    await supervisor.stop()

@@ -28,7 +28,6 @@ ELSEWHERE = {
     "cluster": 7,  # Kubernetes: tests/deploy renders and checks every manifest
     "hosts": 4,  # several hosts: tests/hosts; root on Debian: tests/deploy/test_systemd.py
     "aws": 9,  # an AWS account: the files are validated by tests/deploy/test_ecs.py
-    "scaling": 1,  # serves until Ctrl-C: tests/scaling/test_autoscaler.py
     "gateway": 2,  # several services: tests/deploy/test_gateway.py
     "S3": 1,  # settings of a bucket: tests/plugins/files/test_references.py
     "hub": 1,  # a download: tests/compile/test_source.py plays the hub

@@ -94,6 +94,7 @@ def start_fleet(folder: Path, artifacts: Path, *extra: str, **env: str) -> Fleet
         "CORELANE_CORE_HOST": "testhost",
         "CORELANE_PORT": str(free_port()),
         "CORELANE_FLOWER_PORT": str(free_port()),
+        "CORELANE_REDIS_PORT": str(free_port()),
         "CORELANE_HEALTH_DIR": str(folder / "health"),
         # What a test waits for is often told by the next heartbeat, or done by the next sweep.
         "CORELANE_HEARTBEAT_S": "0.2",

@@ -76,7 +76,6 @@ def neuron_fleet(
         "CORELANE_TARGET": "inf2",
         "CORELANE_MODEL": "tiny-qa",
         "CORELANE_EXEC_TIMEOUT_S": "1",
-        "CORELANE_STAGGER_S": "0.2",
         "CORELANE_MAX_ATTEMPTS": "2",
         # The workers of a host share their monitor there, and other tests are on other machines.
         "TMPDIR": str(tmp_path_factory.mktemp("shared")),

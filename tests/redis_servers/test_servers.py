@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from corelane.broker.app import make_celery, ring_core
-from corelane.cli.redis_server import find_servers, identify, server_argv
+from corelane.cli.redis_server import find_servers, server_argv
 from corelane.domain.dispatch import Core
 from corelane.settings import Settings
 from corelane.store import keys
@@ -22,7 +22,7 @@ from tests.redis_servers.debian import SERVERS
 from tests.tools.redis import ANYONE, PASSWORD, client_of, service_url
 from tests.tools.waiting import eventually
 
-HERE = {str(binary.server): path for path in find_servers() if (binary := identify(path))}
+HERE = {path.name: path for path in find_servers()}
 HERE |= {server.name: server.path for server in SERVERS if server.path.exists()}
 
 

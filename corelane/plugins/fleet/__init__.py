@@ -1,7 +1,7 @@
 """The fleet plugin: cores started and stopped by load, and files that start one worker for each core of a host."""
 
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from api.plugin import ApiPlugin
 from corelane.cli.plugin import CommandPlugin
@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     import typer
     from fastapi import APIRouter
 
-    from corelane.cli.supervisor import Supervisor
     from corelane.metrics.exposition import MetricSample
-    from corelane.settings import Settings
     from corelane.store.link.link import CommonLink
     from workers.loops.loop import Loop, LoopTools
 
@@ -44,13 +42,6 @@ class FleetPlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin):
         from corelane.plugins.fleet.scaler import scaling
 
         return (scaling(tools),) if queue == KEEPER_QUEUE else ()
-
-    def serve_tasks(self, settings: "Settings", supervisor: "Supervisor") -> "Iterable[Coroutine[Any, Any, None]]":
-        """Return the autoscaler, if cores are started and stopped by load."""
-        from corelane.engine.cores import is_scaled
-        from corelane.plugins.fleet.autoscaler import Autoscaler
-
-        return (Autoscaler(settings, supervisor).run(),) if is_scaled(settings) else ()
 
     async def gauges(self, link: "CommonLink") -> "Sequence[MetricSample]":
         """Return the desired cores and the backlog from which they are computed."""

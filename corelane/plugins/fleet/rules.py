@@ -8,10 +8,8 @@ The desired cores are the most that were needed in the last minutes. So cores ar
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-
-from corelane.domain.scaling import HostRange
 
 #: A core that works for this share of its time is busy enough to be kept.
 BUSY = 0.8
@@ -73,38 +71,3 @@ def asked_cores(load: OpenLoad, min_cores: int, backlog_s: float) -> int:
     by_work = min(load.cores, math.ceil(round(load.busy / BUSY, 6)))
     least = 1 if load.tokens > 0 or not load.is_known else 0
     return max(min_cores, by_backlog, by_work, least)
-
-
-def share_cores(desired: int, hosts: Sequence[HostRange], fixed: int = 0) -> dict[str, int]:
-    """Share the desired cores out among hosts, by name.
-
-    Each host runs its least cores. The ``fixed`` cores of hosts without an autoscaler count too. The remaining cores go
-    to the hosts in the order of their names, to each as many as it may run. So the last hosts are empty first. Each
-    host computes this by itself, with the same result.
-    """
-    found = {host.name: min(host.least, host.most) for host in hosts}
-    left = desired - fixed - sum(found.values())
-    for host in sorted(hosts, key=lambda host: host.name):
-        more = max(0, min(left, host.most - found[host.name]))
-        found[host.name] += more
-        left -= more
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class HostCore:
-    """A core of a host, for its autoscaler: whether its worker runs, is being stopped, or cannot serve."""
-
-    index: int
-    is_running: bool = False
-    is_leaving: bool = False
-    is_broken: bool = False
-
-
-def next_step(cores: Sequence[HostCore], wanted: int) -> tuple[Sequence[int], Sequence[int]]:
-    """Return which cores to start and which to stop, the last ones first; one that cannot serve does not count."""
-    running = [core.index for core in cores if core.is_running and not core.is_broken and not core.is_leaving]
-    idle = [core.index for core in cores if not core.is_running]
-    if len(running) > wanted:
-        return [], sorted(running, reverse=True)[: len(running) - wanted]
-    return sorted(idle)[: wanted - len(running)], []

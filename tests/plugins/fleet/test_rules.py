@@ -1,19 +1,8 @@
-"""How many cores the work asks for, and which host runs them."""
+"""How many cores the work asks for, by the open work."""
 
 import pytest
 
-from corelane.domain.scaling import HostRange
-from corelane.engine.cores import core_range
-from corelane.errors import SetupError
-from corelane.plugins.fleet.rules import (
-    HostCore,
-    OpenLoad,
-    asked_cores,
-    core_seconds,
-    next_step,
-    share_cores,
-)
-from corelane.settings import Settings
+from corelane.plugins.fleet.rules import OpenLoad, asked_cores, core_seconds
 
 
 @pytest.mark.parametrize(
@@ -50,34 +39,3 @@ def test_remembered_speed_stands_for_cores_that_are_gone() -> None:
 def test_unknown_speed_leaves_the_time_unknown() -> None:
     assert core_seconds({"v": 1000}, {}, {"a/0": 0.0}, {"v": ["a/0"]}, {}) is None
     assert core_seconds({}, {}, {}, {}, {}) == 0
-
-
-def test_hosts_are_filled_in_the_order_of_their_names() -> None:
-    hosts = [HostRange("b", 0, 2), HostRange("a", 0, 2), HostRange("c", 1, 4)]
-    assert share_cores(0, hosts) == {"a": 0, "b": 0, "c": 1}
-    assert share_cores(4, hosts) == {"a": 2, "b": 1, "c": 1}
-    assert share_cores(99, hosts) == {"a": 2, "b": 2, "c": 4}
-    assert share_cores(4, hosts, fixed=2) == {"a": 1, "b": 0, "c": 1}
-
-
-def test_first_cores_run_and_last_ones_stop_first() -> None:
-    two = [HostCore(0, is_running=True), HostCore(1, is_running=True), HostCore(2, is_running=False)]
-    assert next_step(two, 2) == ([], [])
-    assert next_step(two, 3) == ([2], [])
-    assert next_step(two, 0) == ([], [1, 0])
-
-
-def test_broken_core_runs_on_and_another_takes_its_place() -> None:
-    cores = [HostCore(0, is_running=True, is_broken=True), HostCore(1, is_running=False)]
-    assert next_step(cores, 1) == ([1], [])
-    assert next_step(cores, 0) == ([], [])
-
-
-def test_range_of_a_host_is_all_its_cores_unless_one_end_is_given() -> None:
-    assert core_range(Settings(cores=1)) == (1, 1)
-    assert core_range(Settings(cores=1, min_cores=0)) == (0, 1)
-    assert core_range(Settings(cores=1, max_cores=1)) == (1, 1)
-    with pytest.raises(SetupError, match="--max-cores 2: this host serves 1 at most"):
-        core_range(Settings(cores=1, max_cores=2))
-    with pytest.raises(SetupError, match="--min-cores 3: more than the 1 cores"):
-        core_range(Settings(cores=1, min_cores=3))

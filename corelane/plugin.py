@@ -8,7 +8,7 @@ methods that it calls. A plugin is a subclass of the doors that it uses. Core as
 none by name: without its entry point, no trace of a plugin is left in the service.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -38,10 +38,6 @@ class Plugin:
     def lua(self) -> Sequence[Path]:
         """Return its files for the Lua library, which are loaded after core's, in this order."""
         return ()
-
-    def exports(self) -> Mapping[str, str]:
-        """Return the names that it adds to the package ``corelane``, each with the module that has it."""
-        return {}
 
     def dry_runs(self, state: Any) -> Any:
         """Return the object that forecasts jobs in one API process, for ``dry_run`` of jobs and batches."""

@@ -58,7 +58,7 @@ SHARED = {
         *("integration/test_jobs.py", "integration/test_main_job.py", "integration/test_monitoring.py"),
         *("integration/test_planning.py", "integration/test_readme.py", "integration/test_typescript.py"),
         *("integration/test_webhooks.py",),
-        *("plugins/tune/test_quality_gate.py", "chaos/test_killed_workers.py"),
+        *("plugins/quality/test_quality_gate.py", "chaos/test_killed_workers.py"),
         *("browser/test_ask.py", "browser/test_models.py"),
     ),
     "one_core": ("chaos/test_batches.py", "chaos/test_forged.py", "chaos/test_resumption.py"),
@@ -72,7 +72,7 @@ SLOW = ("chaos", "integration", "hosts")
 #: fixtures. The one Redis of a run is allowed.
 STARTING_FOLDERS = {
     *("benchmarks", "browser", "chaos", "compile", "contracts", "deploy", "failover", "families", "hosts"),
-    *("integration", "lab", "monitoring", "scaling", "tune"),
+    *("integration", "lab", "monitoring", "scaling", "quality"),
 }
 STARTING_IMPORTS = {"subprocess", "Popen", "multiprocessing", "start_fleet", "running_service", "server_argv"}
 STARTING_FIXTURES = {"built_in_data", "fleet", "neuron_python", "s3_server", "tiny_artifact", "tiny_model"}

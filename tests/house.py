@@ -27,7 +27,7 @@ PACKAGES = ("api", "workers", "compile", "corelane")
 TASKS = ("corelane/tasks", "compile/tasks")
 
 #: The plugins that stand in the folder of a task, as they serve it alone. They count as plugins all the same.
-TASKS_PLUGINS = ("corelane/tasks/question_answering/tune",)
+TASKS_PLUGINS = ("corelane/tasks/question_answering/quality",)
 
 #: What is no core inside of ``corelane``.
 OUTSIDE = ("cli", "client", "plugins")

@@ -108,8 +108,6 @@ class RunningBatch:
 class Runner(SharedItems):
     """Gives the results of queries with one loaded model. Not thread-safe."""
 
-    #: The class of the task of the models that ``open`` loads; that of their manifest's task if None.
-    task_type: type[Any] | None = None
     #: The most tokens of a batch of several rows, where its bucket does not say.
     most_tokens: float = math.inf
 
@@ -154,19 +152,14 @@ class Runner(SharedItems):
         self._device = ThreadPoolExecutor(1, "device") if overlaps else None
 
     @classmethod
-    def open(
-        cls, backend: Backend, artifact: Artifact, limits: RunnerLimits = UNLIMITED, *, calibrated: bool = True
-    ) -> Self:
-        """Load an artifact and, if ``calibrated``, its calibration if it has one.
-
-        Raises ArtifactRefused or LoadFailed.
-        """
+    def open(cls, backend: Backend, artifact: Artifact, limits: RunnerLimits = UNLIMITED) -> Self:
+        """Load an artifact, and its calibration if it has one; raise ArtifactRefused or LoadFailed."""
         manifest = artifact.manifest
-        task_type = cls.task_type or engine_of(manifest.task)
+        task_type = engine_of(manifest.task)
         if issubclass(task_type, Runner):
             # A task whose models run in their own way.
             return cast(Self, task_type.open(backend, artifact, limits))
-        calibration = read_calibration(artifact.path, manifest.version) if calibrated else None
+        calibration = read_calibration(artifact.path, manifest.version)
         task = task_type.open(artifact, limits, calibration)
         model = backend.load(artifact)
         served = ServedModel.of(artifact, calibration, rows_share_kernels=backend.rows_share_kernels)

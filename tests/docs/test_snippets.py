@@ -19,11 +19,11 @@ ELSEWHERE = {
     "pauses": 1,  # a version and an owner of some fleet: tests/integration/test_cores.py
     "backup": 2,  # on a data folder of its own: tests/integration/test_backup.py
     "redis-cli": 1,  # a program of Redis: tests/integration/test_serve.py plays it
-    "calibrate": 1,  # half a minute of a model: tests/corelane/test_cli_calibrate.py
+    "calibrate": 1,  # half a minute of a model: tests/plugins/quality/test_cli_calibrate.py
     "neuron": 3,  # AWS hardware: tests/compile/test_neuron_targets.py with the stand-in
     "browser": 2,  # EventSource and fetch
     "containers": 7,  # Docker: read by tests/test_compose.py, run by `make compose-lab`
-    "eval": 2,  # a second version: tests/plugins/tune/test_quality_gate.py
+    "eval": 2,  # a second version: tests/plugins/quality/test_quality_gate.py
     "load": 11,  # minutes of load: tests/integration/test_bench.py and test_benchmarks.py run shorter ones
     "cluster": 7,  # Kubernetes: tests/deploy renders and checks every manifest
     "hosts": 4,  # several hosts: tests/hosts; root on Debian: tests/deploy/test_systemd.py
@@ -32,8 +32,7 @@ ELSEWHERE = {
     "S3": 1,  # settings of a bucket: tests/plugins/files/test_references.py
     "hub": 1,  # a download: tests/compile/test_source.py plays the hub
     "package": 2,  # a model from its package: tests/tasks/test_feature_extraction.py
-    "pipeline": 1,  # compiles a model: tests/plugins/tune/in_process/test_pipeline.py
-    "tune": 2,  # minutes of training: tests/plugins/tune
+    "tune": 2,  # minutes of training, by a package of others
     "tasks": 5,  # models of other tasks: tests/corelane/test_client_tasks.py, test_cli_run.py and tests/contracts
     "guide": 1,  # tests/docs/test_webhook_guide.py runs it in two engines
 }

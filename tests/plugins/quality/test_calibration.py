@@ -22,10 +22,16 @@ from corelane.tasks.question_answering.engine.spans import Candidate, WindowSpan
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from corelane.tasks.question_answering.engine.task import ReadWindow, compose_result
 from corelane.tasks.question_answering.options import AnswerOptions
+from corelane.tasks.question_answering.quality.evaluation import evaluate
+from corelane.tasks.question_answering.quality.fitting import (
+    Observation,
+    Seen,
+    check_kinds,
+    choose_threshold,
+    fit,
+    held_out,
+)
 from corelane.tasks.question_answering.squad import SquadQuestion
-from corelane.tasks.question_answering.tune.evaluation import evaluate
-from corelane.tasks.question_answering.tune.fitting import Observation, check_kinds, choose_threshold, fit
-from corelane.tasks.question_answering.tune.held_out import Seen, held_out
 from tests.tools.artifacts import CALIBRATION
 from tests.tools.fakes import FixedBackend
 
@@ -150,7 +156,6 @@ def test_damaged_calibration_is_refused_with_the_way_out(tiny_artifact: Artifact
         path.write_text(content)
         with pytest.raises(ArtifactRefused, match="calibrate the model again"):
             Runner.open(FixedBackend(), artifact)
-    Runner.open(FixedBackend(), artifact, calibrated=False)
 
 
 def test_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Evaluate results of questions: questions and results in, metrics out. Pure.
 
-`eval`, the gate between two versions, `calibrate` and the training all use it. EM and F1 are those of SQuAD's official
+`eval`, the gate between two versions and `calibrate` use it. EM and F1 are those of SQuAD's official
 evaluation (``corelane.tasks.question_answering.squad``).
 
 The answers of a version depend on its threshold, so F1 alone can mislead: a version that says "no answer" more often

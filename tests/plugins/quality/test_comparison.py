@@ -4,22 +4,19 @@ import math
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from corelane.domain.jobs import DEFAULT_TASK, JobStatus
 from corelane.errors import InvalidInput
-from corelane.tasks.question_answering.squad import SquadQuestion
-from corelane.tasks.question_answering.tune.comparison import (
+from corelane.tasks.question_answering.quality.comparison import (
     GateLimits,
     changed,
     check,
     compare,
     difference,
-    largest_gap,
 )
-from corelane.tasks.question_answering.tune.evaluation import Scored, score
-from corelane.tasks.question_answering.tune.saved import read_answers, save_answers
+from corelane.tasks.question_answering.quality.evaluation import Scored, score
+from corelane.tasks.question_answering.quality.saved import read_answers, save_answers
+from corelane.tasks.question_answering.squad import SquadQuestion
 from corelane.tasks.question_answering.wire import Answer, AnswerResult
 from corelane.tasks.results import failed_result
 
@@ -59,9 +56,9 @@ def test_an_answer_that_is_not_at_its_offsets_is_found_among_all_candidates() ->
 def test_a_version_against_itself_differs_in_nothing() -> None:
     side = readings((question(1, "Ada"), result("Ada", 0.8, 0.1)), (question(2), result("Ada", 0.2, 0.7, given=False)))
     found = compare(side, side)
-    assert (found.exact.by, found.f1.by, found.agreement, found.score_drift, found.mean_score_shift) == (0, 0, 1, 0, 0)
+    assert (found.exact.by, found.f1.by, found.agreement) == (0, 0, 1)
     assert found.new == found.old
-    assert all(each.holds for each in check(found, GateLimits(0, 0, 0, 0, 1, 0)))
+    assert all(each.holds for each in check(found, GateLimits(0, 0, 1)))
     assert changed(side, side) == []
 
 
@@ -111,15 +108,15 @@ def test_limits_hold_up_to_their_value() -> None:
     old = readings(*((each, right) for each in asked))
     new = readings(*((each, wrong if n == 0 else right) for n, each in enumerate(asked)))
     found = compare(new, old)
-    assert {each.name: each.holds for each in check(found, GateLimits(max_em_drop=1, max_f1_drop=0.9))} == {
+    assert {each.name: each.holds for each in check(found, GateLimits(max_drop=1))} == {
         "EM lost": True,
-        "F1 lost": False,
+        "F1 lost": True,
         "ECE risen": True,
         "agreement": True,
-        "score drift": True,
         "more failed": True,
     }
-    assert not next(each for each in check(found, GateLimits(min_agreement=0.995)) if each.name == "agreement").holds
+    strict = check(found, GateLimits(max_drop=0.9, min_agreement=0.995))
+    assert {each.name for each in strict if not each.holds} == {"EM lost", "F1 lost", "agreement"}
 
 
 def test_questions_of_one_context_count_as_one_for_the_interval() -> None:
@@ -129,17 +126,6 @@ def test_questions_of_one_context_count_as_one_for_the_interval() -> None:
     assert apart.by == together.by == 0.5
     assert apart.high - apart.low < (together.high - together.low) / 2
     assert difference(["one"] * 3, [1, 2, 3]).high == math.inf
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.lists(st.floats(0, 1), min_size=1, max_size=30))
-def test_the_gap_is_that_of_the_distributions(first: list[float], second: list[float]) -> None:
-    def share(values: list[float], at: float) -> float:
-        return sum(value <= at for value in values) / len(values)
-
-    obvious = max(abs(share(first, at) - share(second, at)) for at in [*first, *second])
-    assert largest_gap(first, second) == pytest.approx(obvious)
-    assert largest_gap(second, first) == pytest.approx(obvious)
-    assert largest_gap([], first) == 0
 
 
 def test_answers_are_kept_and_read_again(tmp_path: Path) -> None:

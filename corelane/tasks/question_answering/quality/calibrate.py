@@ -24,12 +24,11 @@ from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
 from corelane.errors import InvalidInput
 from corelane.settings import read_settings
+from corelane.tasks.question_answering.quality.evaluation import Metrics, PrecisionPoint, evaluate, precision_curve
 from corelane.tasks.question_answering.squad import read_set
-from corelane.tasks.question_answering.tune.evaluation import Metrics, PrecisionPoint, evaluate, precision_curve
 
 if TYPE_CHECKING:
-    from corelane.tasks.question_answering.tune.fitting import Observation
-    from corelane.tasks.question_answering.tune.held_out import Seen
+    from corelane.tasks.question_answering.quality.fitting import Observation, Seen
 
 #: Values of ``min_precision`` whose effect is shown.
 SHOWN = (0.5, 0.6, 0.7, 0.8, 0.9)
@@ -40,18 +39,16 @@ def calibrate(
     model: Annotated[
         str | None, typer.Option(help="A compiled model or version; the default one if not given.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Take only the first N questions.")] = None,
     data: DataOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a model's scores probabilities and choose when it answers: fit its calibration, kept beside its artifact."""
     settings = read_settings(data_dir=data)
-    questions = read_set(file, limit).questions
+    questions = read_set(file).questions
     name = model or settings.model
     artifact = find_artifact(settings.artifact_root, name if "@" in name else model_name(name), settings.target)
-    require("tune", "numpy", "torch", "tokenizers")
-    from corelane.tasks.question_answering.tune.asking import observe
-    from corelane.tasks.question_answering.tune.held_out import observations
+    require("compile", "numpy", "torch", "tokenizers")
+    from corelane.tasks.question_answering.quality.fitting import observations, observe
 
     version = artifact.manifest.version_id
     seen = observe(artifact, questions, settings.neuron_python)
@@ -66,22 +63,21 @@ def calibrate(
             console.print(table_of(metrics, precisions, f"{version}, calibrated on {len(observed):,} questions"))
     except InvalidInput as error:
         console.print(f"fitted, but too few contexts to cross-validate: {error.detail}", style="yellow")
-    path = keep(artifact, calibration)
+    # A CPU has a folder for each kind. A calibration is that of the version, whatever kind runs it.
+    for folder in artifact_folders(artifact.path.parent, artifact.manifest.target):
+        write_calibration(folder, calibration)
+    path = write_calibration(artifact.path, calibration)
     if as_json:
-        result = {
-            "id": version,
-            "path": str(path),
-            "questions": len(observed),
-            "no_answer_threshold": calibration.no_answer_threshold,
-        }
-        print_line(result | {"judged": judged})
+        threshold = calibration.no_answer_threshold
+        told = {"id": version, "path": str(path), "questions": len(observed), "no_answer_threshold": threshold}
+        print_line(told | {"judged": judged})
     else:
         console.print(f"kept in {path}; workers use it once they load the model: `corelane models reload`")
 
 
 def calibrate_on(artifact: Artifact, file: Path, observed: Sequence["Observation"]) -> Calibration:
     """Return the calibration of an artifact, fitted on observations of a file; raise InvalidInput for too few."""
-    from corelane.tasks.question_answering.tune.fitting import check_kinds, fit
+    from corelane.tasks.question_answering.quality.fitting import check_kinds, fit
 
     check_kinds(observed)
     return Calibration(
@@ -95,16 +91,9 @@ def calibrate_on(artifact: Artifact, file: Path, observed: Sequence["Observation
     ).signed()
 
 
-def keep(artifact: Artifact, calibration: Calibration) -> Path:
-    """Write a calibration beside an artifact, for all CPU kinds; return the first path, or raise SetupError."""
-    for folder in artifact_folders(artifact.path.parent, artifact.manifest.target):
-        write_calibration(folder, calibration)
-    return write_calibration(artifact.path, calibration)
-
-
 def measure_unseen(seen: Sequence["Seen"]) -> tuple[Metrics, list[PrecisionPoint]]:
     """Return the quality of a calibration on unseen questions, and the effect of each ``SHOWN`` value on them."""
-    from corelane.tasks.question_answering.tune.held_out import held_out, observations
+    from corelane.tasks.question_answering.quality.fitting import held_out, observations
 
     results = held_out(seen)
     scores = [result.answers[0].score for result in results if result.answers]

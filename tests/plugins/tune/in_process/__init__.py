@@ -1,1 +1,0 @@
-"""The pipeline in this process."""

@@ -148,18 +148,6 @@ docs: $(VENV)/.installed-dev ## Write docs/reference.md: settings, error codes, 
 bench: install ## Measure service, engine and plain PyTorch on SQuAD-format data: speed and right answers
 	@$(BIN)/python benchmarks/service.py --eager
 
-# Real questions for those that are about mixed lengths; the others make questions of 128 tokens.
-QUESTIONS := $(wildcard ../shared/data/squad-test-public-v1.1.json.gz)
-
-.PHONY: bench-presets
-bench-presets: install ## Run the published experiments, and print their tables
-	@status=0; run() { name=$$1; shift; echo "$$name"; $(BIN)/corelane bench preset $$name "$$@" || status=$$?; }; \
-	for name in latency-100 all-cores; do run $$name --serve; done; \
-	for name in document-beside own-batch foreign-batch; do \
-		run $$name --serve $(if $(QUESTIONS),--questions $(QUESTIONS)); \
-	done; \
-	run pipeline-vs-data; exit $$status
-
 .PHONY: bench-felt
 bench-felt: install ## Measure what people feel; BEFORE=CHECKOUT measures another state in turn
 	@$(BIN)/python benchmarks/felt.py $(if $(BEFORE),--before $(BEFORE))

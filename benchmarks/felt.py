@@ -6,9 +6,6 @@
 The built-in model on all cores, questions of the public SQuAD test file. With ``--before`` the service of another
 checkout is measured in turn with this one, by the same callers. CPU is that of the service's processes, in µs a
 question. *Beside the model* is what a lone question takes less the forward passes that answered it.
-
-Questions beside a document or a batch, own or another's, are what `corelane bench preset document-beside`, `own-batch`
-and `foreign-batch` measure.
 """
 
 import statistics

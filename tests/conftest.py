@@ -53,12 +53,11 @@ COMPILE_TIMEOUT_S = 600
 #: processes.
 SHARED = {
     "fleet": (
-        *("integration/test_bad_input.py", "integration/test_batches.py", "integration/test_bench.py"),
+        *("integration/test_bad_input.py", "integration/test_batches.py"),
         *("integration/test_big_jobs.py", "integration/test_calibrated.py", "integration/test_cores.py"),
         *("integration/test_jobs.py", "integration/test_main_job.py", "integration/test_monitoring.py"),
-        *("integration/test_planning.py", "integration/test_readme.py", "integration/test_typescript.py"),
-        *("integration/test_webhooks.py",),
-        *("plugins/quality/test_quality_gate.py", "chaos/test_killed_workers.py"),
+        *("integration/test_readme.py", "integration/test_typescript.py", "integration/test_webhooks.py"),
+        *("plugins/bench/test_bench.py", "plugins/quality/test_quality_gate.py", "chaos/test_killed_workers.py"),
         *("browser/test_ask.py", "browser/test_models.py"),
     ),
     "one_core": ("chaos/test_batches.py", "chaos/test_forged.py", "chaos/test_resumption.py"),

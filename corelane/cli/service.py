@@ -25,6 +25,17 @@ LimitOption = Annotated[int, typer.Option(min=1, help="Most entries shown.")]
 PATIENCE_S, LONG_PATIENCE_S = 1.0, 600.0
 
 
+def address(url: str | None, api_key: str | None) -> tuple[str, str | None]:
+    """Return where the service is, and the key to send: those of the options, or else of the settings."""
+    from corelane.client import local_url
+    from corelane.settings import read_settings
+
+    settings = read_settings()
+    if api_key is None and settings.api_key is not None:
+        api_key = settings.api_key.get_secret_value()
+    return url or settings.url or local_url(settings.host, settings.port), api_key
+
+
 def connect(
     url: UrlOption = None,
     api_key: KeyOption = None,
@@ -36,14 +47,9 @@ def connect(
 
     ``on_wait`` reports why a call will be repeated; the default writes to standard error.
     """
-    from corelane.client import Client, local_url
-    from corelane.settings import read_settings
+    from corelane.client import Client
 
-    settings = read_settings()
-    if api_key is None and settings.api_key is not None:
-        api_key = settings.api_key.get_secret_value()
-    where = url or settings.url or local_url(settings.host, settings.port)
-    return Client(where, api_key, patience_s=patience_s, on_wait=on_wait or WaitNotice())
+    return Client(*address(url, api_key), patience_s=patience_s, on_wait=on_wait or WaitNotice())
 
 
 ServiceClient = Annotated["Client", Made(connect)]

@@ -7,18 +7,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 from unittest import mock
 
-import orjson
 import pytest
-from typer.testing import CliRunner
 
 from benchmarks.harness import QUICK, ROOT, Serving, lend, serving
 from benchmarks.promises import BOUNDS
 from corelane.artifacts.manifest import Artifact
-from corelane.cli.app import make_cli
-from corelane.plugins.lab.cli.output import INVALID, NOT_HELD
 
 FOLDER = ROOT / "benchmarks"
 
@@ -58,42 +53,6 @@ def load(path: Path) -> ModuleType:
 def test_benchmark_runs(path: Path, service: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", [str(path), QUICK])
     assert not load(path).main()
-
-
-def bench(*arguments: str) -> dict[str, Any]:
-    """Run `corelane bench`; return its report. A busy machine may make it invalid, or answers of a tiny model wrong."""
-    done = CliRunner().invoke(make_cli(), ["bench", *arguments, "--json", "-"])
-    assert done.exit_code in (0, NOT_HELD, INVALID), done.output
-    report: dict[str, Any] = orjson.loads(done.stdout)
-    return report
-
-
-@pytest.mark.timeout(300)
-def test_preset_runs_on_a_service(service: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corelane.plugins.lab.split.FLUSHED_S", 0.01)
-    report = bench("preset", "latency-100", "--quick", "--url", service.url)
-    [point] = report["points"]
-    assert point["runs"][0]["ok"] == 6
-    assert point["runs"][0]["server"] is not None
-    assert "| published: " in report["extra"]["table"]
-
-
-@pytest.mark.timeout(300)
-def test_batch_beside_questions_is_reported(service: Serving, tmp_path: Path) -> None:
-    lines = [
-        orjson.dumps({"question": f"Who is number {number}?", "context": f"Number {number} is Ada."})
-        for number in range(20)
-    ]
-    (tmp_path / "questions.jsonl").write_bytes(b"\n".join(lines))
-    times = ("--before", "0.5", "--after", "0.5", "--warmup", "0.1")
-    options = ("--way", "batch", "--items", "150", "--rate", "20", "--batch-api-key", "another", "--url", service.url)
-    found = bench("beside", str(tmp_path / "questions.jsonl"), *options, *times)["beside"]
-    assert (found["items"], found["owner"], found["way"]) == (150, "foreign", "batch")
-    assert found["progress"][-1][1] == 150
-    assert 0 < found["first_result_s"] <= found["makespan_s"]
-    assert all(found[part]["count"] for part in ("before", "during", "after"))
-    assert (found["batch_answers"]["checked"], found["batch_answers"]["lost"]) == (150, 0)
-    assert found["answers"]["lost"] == found["answers"]["twice"] == 0
 
 
 def test_every_benchmark_is_listed() -> None:

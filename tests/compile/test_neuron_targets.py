@@ -34,9 +34,8 @@ from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, CorelaneError, RunFailed, SetupError
-from corelane.plugins.lab.results import alike
 from corelane.settings import Settings
-from tests.tasks.tiny import TASKS, answer, queries_of, save_task
+from tests.tasks.tiny import TASKS, alike, answer, queries_of, save_task
 from tests.tasks.tiny import compiled as compiled_tiny
 from tests.tools.neuron import STAND_IN, Machine, neuron_process
 from tests.tools.waiting import eventually
@@ -296,10 +295,9 @@ def test_neuron_options_are_refused_for_the_cpu(tiny_model: Path, tmp_path: Path
         build(str(tiny_model), settings=Settings(data_dir=tmp_path), neuron=NeuronOptions(**option))
 
 
+@pytest.mark.usefixtures("stand_in")
 @pytest.mark.parametrize("task", TASKS)
-def test_each_task_is_verified_on_the_device_and_answers_there_as_on_the_cpu(
-    task: str, stand_in: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_each_task_is_verified_on_the_device_and_answers_there_as_on_the_cpu(task: str, tmp_path: Path) -> None:
     folder = save_task(task, tmp_path / "tiny")
     artifact = compiled_tiny(folder, tmp_path, buckets="2x32", task=task, target="inf2")
     manifest = artifact.manifest
@@ -308,6 +306,5 @@ def test_each_task_is_verified_on_the_device_and_answers_there_as_on_the_cpu(
         found = answer(artifact, queries_of(task, 5))
     expected = answer(compiled_tiny(folder, tmp_path, buckets="2x32", task=task), queries_of(task, 5))
     assert {each["status"] for each in found} == {"succeeded"}
-    stand_in.setattr("corelane.plugins.lab.results.NEAR", 1e-4)
-    assert all(map(alike, found, expected))
+    assert alike(found, expected, near=1e-4)
     assert len(set(map(str, found))) == len(found)

@@ -15,11 +15,10 @@ import pytest
 from corelane.cli.roles import API_GRACE_S
 from corelane.domain.dispatch import Core
 from corelane.domain.instances import INSTANCES
-from corelane.plugins.lab.planning.hosts import CONTAINER, NEURON_CORE, WORKLOAD, kustomize_patch
 from corelane.settings import Settings
 from corelane.store.link.link import SOCKET_TIMEOUT_S
 from deploy.kubernetes import rules
-from deploy.kubernetes.check import containers, faults, of_kind, pod_of
+from deploy.kubernetes.check import faults, of_kind, pod_of
 from tests.deploy.custom_resources import SCHEMAS
 from tests.deploy.kubernetes_tools import (
     CUSTOM,
@@ -32,7 +31,9 @@ from tests.deploy.kubernetes_tools import (
     schema_faults,
 )
 from tests.monitoring.prometheus import rules as rules_of
-from tests.plugins.lab.test_hosts import candidate
+
+#: The workers' StatefulSet, and what a pod of it asks for.
+WORKLOAD, NEURON_CORE = "corelane-worker", "aws.amazon.com/neuroncore"
 
 OVERLAYS = sorted(path.parent.name for path in KUBERNETES.glob("overlays/*/kustomization.yaml"))
 
@@ -256,21 +257,6 @@ def test_redis_is_reached_by_our_pods_only() -> None:
     policy = one(objects, "NetworkPolicy", "corelane-redis")["spec"]
     policy["ingress"][0]["from"].append({"namespaceSelector": {}})
     assert faults(objects) == ["others than our pods reach Redis"]
-
-
-def test_plan_applies_to_the_base(tmp_path: Path) -> None:
-    """The names that `corelane plan` writes in its patch are those of the base."""
-    (tmp_path / "plan").mkdir()
-    plan = candidate(24, 12, INSTANCES["inf2.xlarge"])
-    (tmp_path / "plan" / "patch.yaml").write_text(kustomize_patch(plan, ["a plan"]))
-    objects = make(tmp_path / "plan", *MADE["neuron of a fixed size"][:2], "patches: [{path: patch.yaml}]")
-    assert all_faults(objects) == []
-    assert worker(objects)["spec"]["replicas"] == 24
-    assert {each["name"] for each in containers(pod(objects))} == {CONTAINER}
-    assert container(objects)["resources"]["limits"][NEURON_CORE] == "1"
-    assert pod(objects)["nodeSelector"] == {"node.kubernetes.io/instance-type": "inf2.xlarge"}
-    scaled = make(tmp_path / "plan", "base", ["neuron", "keda"], "patches: [{path: patch.yaml}]")
-    assert any("which ScaledObject" in fault for fault in faults(scaled)), "a plan or a scaler, not both"
 
 
 def test_scaler_looks_at_its_own_namespace() -> None:

@@ -24,7 +24,7 @@ ELSEWHERE = {
     "browser": 2,  # EventSource and fetch
     "containers": 7,  # Docker: read by tests/test_compose.py, run by `make compose-lab`
     "eval": 2,  # a second version: tests/plugins/quality/test_quality_gate.py
-    "load": 11,  # minutes of load: tests/integration/test_bench.py and test_benchmarks.py run shorter ones
+    "load": 1,  # minutes of load: tests/plugins/bench/test_bench.py runs shorter ones
     "cluster": 7,  # Kubernetes: tests/deploy renders and checks every manifest
     "hosts": 4,  # several hosts: tests/hosts; root on Debian: tests/deploy/test_systemd.py
     "aws": 9,  # an AWS account: the files are validated by tests/deploy/test_ecs.py

@@ -18,12 +18,11 @@ from openai import OpenAI
 from compile.model.loading import quiet_transformers
 from compile.model.timing import one_thread
 from corelane.domain.jobs import DEFAULT_TASK, Job
-from corelane.plugins.lab.results import alike
 from corelane.tasks.registry import task_named
 from tests.conftest import copy_artifact
 from tests.integration.conftest import Fleet, end_fleet, start_fleet
 from tests.integration.test_handlers import ENVIRONMENT
-from tests.tasks.tiny import TASKS, compiled, save_task
+from tests.tasks.tiny import TASKS, alike, compiled, save_task
 from tests.tools.artifacts import keep_tiny_artifact
 from tests.tools.others_clients import check_cohere, check_hugging_face, check_openai
 from tests.tools.waiting import eventually

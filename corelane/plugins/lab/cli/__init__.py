@@ -1,1 +1,0 @@
-"""The commands `corelane bench` and `corelane plan`."""

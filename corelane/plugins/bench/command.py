@@ -41,8 +41,8 @@ def bench(
     import asyncio
 
     require("worker", "numpy")
-    from corelane.plugins.bench.load import Offer
-    from corelane.plugins.bench.measure import Service, Wanted, measure
+    from corelane.plugins.bench.load import Load
+    from corelane.plugins.bench.measure import ItemSource, Target, measure
 
     if sum((callers is not None, rate is not None, one_job)) > 1:
         raise InvalidInput("give one of --callers, --rate and --one-job: each is the whole load")
@@ -52,9 +52,9 @@ def bench(
         duration = SECONDS
     if rate is None and not one_job:
         callers = callers or 1
-    service, wanted = Service(*address(url, api_key), model), Wanted(file, items, tokens)
-    offer = Offer(callers, rate, duration, requests, per_request)
-    found = asyncio.run(measure(service, offer, wanted, price_per_hour))
+    target, source = Target(*address(url, api_key), model), ItemSource(file, items, tokens)
+    load = Load(callers, rate, duration, requests, per_request)
+    found = asyncio.run(measure(target, load, source, price_per_hour))
     if as_json:
         print_line(found)
     else:

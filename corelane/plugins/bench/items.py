@@ -69,10 +69,10 @@ class TaskItems:
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class ItemSet:
     """The items of one run, with the options to send them with."""
 
-    items: TaskItems
+    task_items: TaskItems
     given: Sequence[Given]
     options: Mapping[str, Any]
     source: str
@@ -93,14 +93,14 @@ def items_of(task: str) -> TaskItems:
     return made
 
 
-def make_load(task: str, count: int, tokens: int) -> Load:
+def make_items(task: str, count: int, tokens: int) -> ItemSet:
     """Make items of about ``tokens`` tokens each; they are the same each time."""
     items, rng = items_of(task), random.Random(0)
     given = [items.make(rng, max(1, tokens - FREE_TOKENS)) for _ in range(count)]
-    return Load(items, given, items.options(given), f"{count:,} made items of {tokens:,} tokens")
+    return ItemSet(items, given, items.options(given), f"{count:,} made items of {tokens:,} tokens")
 
 
-def read_load(task: str, path: Path, count: int | None = None) -> Load:
+def read_items(task: str, path: Path, count: int | None = None) -> ItemSet:
     """Read the first ``count`` items of a file, gzipped or not: lines of JSON, or a layout that the task knows."""
     items, content = items_of(task), read(path)
     try:
@@ -111,7 +111,7 @@ def read_load(task: str, path: Path, count: int | None = None) -> Load:
     given = ([*read_lines(items, path, content)] if given is None else given)[:count]
     if not given:
         raise InvalidInput(f"{path} has no items: write one to a line, as {example(items.task)}")
-    return Load(items, given, items.options(given), f"{len(given):,} items of {path.name}")
+    return ItemSet(items, given, items.options(given), f"{len(given):,} items of {path.name}")
 
 
 def read(path: Path) -> bytes:

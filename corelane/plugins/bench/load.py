@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from corelane.client import AsyncClient
 from corelane.domain.jobs import Result
 from corelane.errors import CorelaneError, ServiceError
-from corelane.plugins.bench.items import Given, Load
+from corelane.plugins.bench.items import Given, ItemSet
 
 #: A request without a result is given up after this: longer than a busy service keeps a caller waiting, in seconds.
 TIMEOUT_S = 120.0
@@ -57,7 +57,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class Load:
     """How a load is offered: by so many callers, at a rate, or as one job if neither is given; and when it ends."""
 
     callers: int | None = None
@@ -81,8 +81,8 @@ class Offer:
 class Sender:
     """Sends requests to one service, and notes what became of them."""
 
-    def __init__(self, clients: Sequence[AsyncClient], model: str, load: Load) -> None:
-        self._clients, self._model, self._load = clients, model, load
+    def __init__(self, clients: Sequence[AsyncClient], model: str, items: ItemSet) -> None:
+        self._clients, self._model, self._items = clients, model, items
         self._began_s, self.requests = 0.0, list[Request]()
 
     @property
@@ -93,60 +93,61 @@ class Sender:
     async def warm_up(self, items: int) -> None:
         """Send some items, one after the other, so that connections are open; raise the first failure."""
         for number in range(items):
-            await self._clients[0].predict(self._model, self._load.given[number].item, options=self._load.options)
+            await self._clients[0].predict(self._model, self._items.given[number].item, options=self._items.options)
 
-    async def run(self, offer: Offer) -> Run:
+    async def run(self, load: Load) -> Run:
         """Offer the load, wait until all requests have ended, and return what became of them."""
         cpu_s, self._began_s = time.process_time(), time.monotonic()
-        if offer.callers:
-            await self._closed_loop(offer, offer.callers)
-        elif offer.rate:
-            await self._at_rate(offer, offer.rate)
+        if load.callers:
+            await self._closed_loop(load, load.callers)
+        elif load.rate:
+            await self._at_rate(load, load.rate)
         else:
             await self._one_job()
-        last_s = max(each.ended_s for each in self.requests)
-        seconds = last_s if offer.requests or offer.seconds is None else offer.seconds
+        last_s = max((each.ended_s for each in self.requests), default=math.inf)
+        is_timed = load.seconds is not None and load.requests is None
+        seconds = min(load.seconds or math.inf, math.inf if is_timed else last_s)
         return Run(self.requests, seconds, time.process_time() - cpu_s)
 
-    async def _closed_loop(self, offer: Offer, callers: int) -> None:
+    async def _closed_loop(self, load: Load, callers: int) -> None:
         numbers = itertools.count()
 
         async def call(client: AsyncClient) -> None:
-            while not offer.is_over(number := next(numbers), self.at_s):
-                if (await self._ask(client, number, offer.per_request, self.at_s)).is_failed:
+            while not load.is_over(number := next(numbers), self.at_s):
+                if (await self._ask(client, number, load.per_request, self.at_s)).is_failed:
                     await asyncio.sleep(PAUSE_S)
 
         await asyncio.gather(*(call(self._clients[each // SHARING]) for each in range(callers)))
 
-    async def _at_rate(self, offer: Offer, rate: float) -> None:
+    async def _at_rate(self, load: Load, rate: float) -> None:
         chance, due_s, places = random.Random(0), 0.0, asyncio.Semaphore(MOST_IN_FLIGHT)
 
         async def call(number: int, due_s: float) -> None:
             async with places:
-                await self._ask(self._clients[number % len(self._clients)], number, offer.per_request, due_s)
+                await self._ask(self._clients[number % len(self._clients)], number, load.per_request, due_s)
 
         async with asyncio.TaskGroup() as group:
             for number in itertools.count():
                 due_s += chance.expovariate(rate)
-                if offer.is_over(number, due_s):
+                if load.is_over(number, due_s):
                     return
                 await asyncio.sleep(due_s - self.at_s)
                 group.create_task(call(number, due_s))
 
     async def _one_job(self) -> None:
-        client, items = self._clients[0], [each.item for each in self._load.given]
-        job = await client.submit(items, model=self._model, options=self._load.options)
+        client, items = self._clients[0], [each.item for each in self._items.given]
+        job = await client.submit(items, model=self._model, options=self._items.options)
         await client.wait(job.id)
         ended_s = self.at_s
         results = [each async for each in client.iter_results(job.id)]
-        self._note(0.0, ended_s, self._load.given, results)
+        self._note(0.0, ended_s, self._items.given, results)
 
     async def _ask(self, client: AsyncClient, number: int, count: int, due_s: float) -> Request:
-        given = self._load.pick(number, count)
+        given = self._items.pick(number, count)
         items = [each.item for each in given]
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                results = await client.predict(self._model, items, options=self._load.options)
+                results = await client.predict(self._model, items, options=self._items.options)
         except TimeoutError:
             code = "timeout"
         except ServiceError as error:
@@ -162,6 +163,6 @@ class Sender:
         pairs = list(zip(given, results, strict=True))
         failures = [result.error.code for _, result in pairs if result.error is not None]
         scored = [(each.known, result) for each, result in pairs if each.known and result.error is None]
-        f1 = [self._load.items.f1(known, result) for known, result in scored]
+        f1 = [self._items.task_items.f1(known, result) for known, result in scored]
         self.requests.append(Request(due_s, ended_s, len(pairs) - len(failures), f1, failures))
         return self.requests[-1]

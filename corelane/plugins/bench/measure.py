@@ -10,8 +10,8 @@ from corelane.client import AsyncClient
 from corelane.errors import CorelaneError
 from corelane.plugins.bench.cores import COUNTED_S, busy_shares, core_seconds
 from corelane.plugins.bench.figures import figures_of
-from corelane.plugins.bench.items import Load, make_load, read_load
-from corelane.plugins.bench.load import MOST_IN_FLIGHT, SHARING, Offer, Sender
+from corelane.plugins.bench.items import ItemSet, make_items, read_items
+from corelane.plugins.bench.load import MOST_IN_FLIGHT, SHARING, Load, Sender
 
 #: Items that are sent alone before the load, so that connections are open and nothing is read for the first time.
 WARM_UP = 8
@@ -21,7 +21,7 @@ MADE = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
+class Target:
     """The service that is measured: its address, the key to send, and the model that is asked."""
 
     url: str
@@ -30,46 +30,46 @@ class Service:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ItemSource:
     """The items to send: at most ``count`` of a file, or so many made ones of about ``tokens`` tokens."""
 
     file: Path | None
     count: int | None
     tokens: int
 
-    def load(self, task: str) -> Load:
+    def read(self, task: str) -> ItemSet:
         """Return them as items of a task."""
         if self.file is not None:
-            return read_load(task, self.file, self.count)
-        return make_load(task, self.count or MADE, self.tokens)
+            return read_items(task, self.file, self.count)
+        return make_items(task, self.count or MADE, self.tokens)
 
 
-async def measure(service: Service, offer: Offer, wanted: Wanted, price_per_hour: float | None) -> dict[str, Any]:
+async def measure(target: Target, load: Load, source: ItemSource, price_per_hour: float | None) -> dict[str, Any]:
     """Return the figures of a load on a service; raise CorelaneError if it cannot begin.
 
     ``cores`` has the share of the time that each core worked. It is empty if the service does not tell, and
     ``cores_unknown`` says why.
     """
     async with AsyncExitStack() as stack:
-        count = -(-(MOST_IN_FLIGHT if offer.rate else offer.callers or 1) // SHARING)
-        made = [AsyncClient(service.url, service.api_key, patience_s=0) for _ in range(count)]
+        count = -(-(MOST_IN_FLIGHT if load.rate else load.callers or 1) // SHARING)
+        made = [AsyncClient(target.url, target.api_key, patience_s=0) for _ in range(count)]
         clients = [await stack.enter_async_context(each) for each in made]
-        model = await clients[0].get_model(service.model)
-        load = wanted.load(model["task"])
-        sender = Sender(clients, service.model, load)
-        await sender.warm_up(min(WARM_UP, len(load.given)))
-        before, unknown = await _counted(service)
-        run = await sender.run(offer)
-        after, unknown = await _counted(service) if unknown is None else ({}, unknown)
-    about = {"model": model["id"], "task": model["task"], "items_from": load.source, "load": str(offer)}
+        model = await clients[0].get_model(target.model)
+        items = source.read(model["task"])
+        sender = Sender(clients, target.model, items)
+        await sender.warm_up(min(WARM_UP, len(items.given)))
+        before, unknown = await _counted(target)
+        run = await sender.run(load)
+        after, unknown = await _counted(target) if unknown is None else ({}, unknown)
+    about = {"model": model["id"], "task": model["task"], "items_from": items.source, "load": str(load)}
     cores = busy_shares(before, after, run.seconds)
     return {**about, **figures_of(run, price_per_hour), "cores": cores, "cores_unknown": unknown}
 
 
-async def _counted(service: Service) -> tuple[dict[str, float], str | None]:
+async def _counted(target: Target) -> tuple[dict[str, float], str | None]:
     """Return the seconds that each core has worked so far, or why they are not known."""
     await asyncio.sleep(COUNTED_S)
     try:
-        return await core_seconds(service.url, service.api_key), None
+        return await core_seconds(target.url, target.api_key), None
     except CorelaneError as error:
         return {}, error.detail

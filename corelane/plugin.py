@@ -31,6 +31,9 @@ class Plugin:
     #: Its name: the same for its entry point, its folder and its extra.
     name: str = ""
 
+    #: Its module of Redis keys, if it has any (``corelane.store.keys``). Its Lua files use them by the same names.
+    keys: str = ""
+
     def settings(self) -> "type[BaseSettings] | None":
         """Return the class of its settings' fields; each is an environment variable ``CORELANE_…``, like core's."""
         return None

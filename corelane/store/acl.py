@@ -63,10 +63,6 @@ CONTROL = ("*.celery.pidbox*", "celeryev.*", "_kombu.*")
 #: Channels of Celery, for one database. Redis accepts a pattern subscription only if the rule has the same pattern.
 CHANNELS = ("/%d.celery.pidbox", "/%d.celeryev/*")
 
-#: Keys that decide who may call the API, and that sign webhooks. Processes that run models need none of them.
-CALLERS = (keys.api_key, keys.API_KEYS, keys.API_KEYS_CHANGED, keys.session, keys.rates, keys.SECRETS)
-
-
 #: A name that needs no quotes in an ACL file or a URL.
 USER_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -118,7 +114,7 @@ def _make_rights(celery: tuple[str, ...]) -> Mapping[Role, Rights]:
         Role.SERVICE: Rights(
             _sorted({*working, *LOADING, *LIMITING}), (own, *QUEUES, *CONTROL), channels, (LIMITING_ALONE,)
         ),
-        Role.WORKER: Rights(_sorted(working), (*all_keys_but(CALLERS), *QUEUES, *CONTROL), channels),
+        Role.WORKER: Rights(_sorted(working), (*keys_of_workers(), *QUEUES, *CONTROL), channels),
         # It reads the queues, and sends no bells.
         Role.FLOWER: Rights(_sorted(CARRYING), (*(f"%R~{queue}" for queue in QUEUES), *CONTROL), celery),
         Role.METRICS: Rights(("client|list", "info", "latency|histogram", "ping", "slowlog|get", "slowlog|len")),
@@ -140,15 +136,15 @@ def library_commands() -> set[str]:
     return {name.lower() for first in first_arguments for name in re.findall(r"'([A-Z]+)'", first)}
 
 
-def all_keys_but(refused: Iterable[keys.RedisKey]) -> tuple[str, ...]:
-    """Return patterns that match all of the store's keys except the refused ones.
+def keys_of_workers() -> tuple[str, ...]:
+    """Return patterns that match all of the store's keys except the secret ones.
 
-    Redis tries the patterns one by one, so there are few: one for all keys whose first letter no refused key has, and
+    Redis tries the patterns one by one, so there are few: one for all keys whose first letter no secret key has, and
     one for each other key.
     """
-    names = {str(key) for key in refused}
+    names = {str(key) for key in keys.all_keys().values() if key.secret}
     letters = "".join(sorted({name.removeprefix(keys.PREFIX)[0] for name in names}))
-    rest = {str(key) for key in keys.ALL.values() if key.removeprefix(keys.PREFIX)[0] in letters} - names
+    rest = {str(key) for key in keys.all_keys().values() if key.removeprefix(keys.PREFIX)[0] in letters} - names
     return (f"{keys.PREFIX}[^{letters}]*", *sorted(key.replace("%s", "*") for key in rest))
 
 

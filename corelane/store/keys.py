@@ -1,25 +1,35 @@
-"""Every Redis key: pattern, type, meaning, expiry. Python calls these; the Lua library uses the same names.
+"""Core's Redis keys: pattern, type, meaning, expiry. Python calls these; the Lua library uses the same names.
+
+A plugin has a module ``keys`` of its own; ``all_keys`` has those too.
 
 ``%s`` stands for a name to fill in: ``keys.job(job)`` is ``cl:job:{JOB}``; the comments say what the names are. P is a
 priority (0, 1, 2). Times are Redis' own, in milliseconds, so the clocks of hosts do not matter.
 
-A key that ``stays`` exists even when there is no work. Others expire as their comments say, or are deleted with the
+A key that ``stays`` exists even when there is no work. Processes that run models may not reach a ``secret`` one: it
+decides who may call the API, or signs webhooks. Others expire as their comments say, or are deleted with the
 last work, core, delivery or owner they belong to; the keeper removes the rest (``prune``). "As the job" means
 results_ttl_s after it is final.
 """
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+
+from corelane.plugin import all_plugins
 
 
 class RedisKey(str):
     """A key, or the pattern of one; ``kind`` is its Redis type."""
 
-    __slots__ = ("kind", "stays")
+    __slots__ = ("kind", "secret", "stays")
     kind: str
     stays: bool
+    secret: bool
 
-    def __new__(cls, pattern: str, kind: str, *, stays: bool = False) -> "RedisKey":
+    def __new__(cls, pattern: str, kind: str, *, stays: bool = False, secret: bool = False) -> "RedisKey":
         """Make a key that carries its type."""
         key = super().__new__(cls, pattern)
-        key.kind, key.stays = kind, stays
+        key.kind, key.stays, key.secret = kind, stays, secret
         return key
 
     def __call__(self, *names: object) -> str:
@@ -55,7 +65,6 @@ JOB_COUNTS = RedisKey("cl:jobs", "hash")  # version → its jobs that are not fi
 EXPIRING = RedisKey("cl:expiring", "zset")  # open job → time it expires
 FEEDS = RedisKey("cl:feeds", "zset")  # job sent as lines, not fed to its end → time it was submitted
 READING = RedisKey("cl:reading", "zset")  # job whose input is at a URL, not read to its end → time it is tried next
-WRITING = RedisKey("cl:writing", "zset")  # final job whose results go to a URL, not written yet → time it is tried next
 ENDS = RedisKey("cl:events", "stream", stays=True)  # one entry per job that became final; the last 10,000
 LAST_END = RedisKey("cl:told", "string", stays=True)  # the last entry of ENDS that was logged
 done = RedisKey("cl:done:%s", "channel")  # job → its id at its end; API process → lone results too
@@ -97,10 +106,6 @@ offer = RedisKey("cl:offer:%s", "hash")  # LEASE|JOB:FIRST → its parts: see lu
 HELPERS = RedisKey("cl:helpers", "zset")  # core that reads parts → time until which it surely does
 rate = RedisKey("cl:rate:%s", "hash")  # second → owner → tokens answered in it; 60 s
 
-# Usage. Each text has items, windows, tokens and core microseconds, the last by price: see the plugin accounting.
-usage = RedisKey("cl:usage:%s", "hash", stays=True)  # day since 1970 → OWNER|VERSION|PRICE → sums; usage_days
-USAGE_DAYS = RedisKey("cl:usage_days", "zset", stays=True)  # day with usage → day
-WORKED = RedisKey("cl:worked", "hash")  # core → its process, time of its last heartbeat, core microseconds until then
 
 # Cores and models.
 core = RedisKey("cl:core:%s", "hash")  # the heartbeat: state, pid, versions, busy ratio, work done; lease_s
@@ -142,23 +147,13 @@ FAILURES = RedisKey("cl:failures", "hash")  # host → failures in a row, while 
 CIRCUITS = RedisKey("cl:circuits", "zset")  # host that rests → until when
 WAKE_SENDERS = RedisKey("cl:wake:couriers", "list")  # wakes a sender of webhooks; 30 s
 DEAD = RedisKey("cl:dead", "zset")  # dead letter → time it was given up
-SECRETS = RedisKey("cl:secrets", "hash", stays=True)  # owner → what signs its webhooks, JSON: see lua/secrets.lua
+# Owner → what signs its webhooks, JSON: see lua/secrets.lua.
+SECRETS = RedisKey("cl:secrets", "hash", stays=True, secret=True)
 POSTED = RedisKey("cl:posted", "hash", stays=True)  # outcome → attempts and deliveries that ended with it
 
-# Files and batches. A file's content is in the storage of files. A batch's hash has owner, status, times, input, plan,
-# counts, files, request id, traceparent.
-file = RedisKey("cl:file:{%s}", "hash")  # owner, purpose, name, bytes, times; as the file
-batch = RedisKey("cl:batch:{%s}", "hash")  # files_ttl_s after it is final
-files = RedisKey("cl:files:%s", "zset")  # owner → ids of files
-batches = RedisKey("cl:batches:%s", "zset")  # owner → ids of batches
-BATCHING = RedisKey("cl:batching", "zset")  # batch that is not final → time it was created
-RETIRING = RedisKey("cl:retiring", "zset")  # file, or final batch → time it is forgotten
-TIDIED = RedisKey("cl:tidied", "string")  # set while it is too early to look for stray files; a day
 
 # Loops.
 FEEDER = RedisKey("cl:feeder", "string")  # the process that feeds; 5 s
-BATCHER = RedisKey("cl:batcher", "string")  # the process that carries batches on; 10 s
-CARRIER = RedisKey("cl:carrier", "string")  # the process that reads inputs and writes outputs by URL; 10 s
 FENCES = RedisKey("cl:fences", "hash", stays=True)  # key of such a lease → its last holder's fence
 ROUNDS = RedisKey("cl:rounds", "hash", stays=True)  # loop → time it last ran
 PARTS = RedisKey("cl:parts", "hash")  # a `serve` whose parts do not stay up → what it finds, JSON; an hour
@@ -169,29 +164,37 @@ METRICS = RedisKey("cl:metrics", "hash", stays=True)  # metric|label…, of a hi
 PROCESSES = RedisKey("cl:processes", "zset")  # process that measures → time of its last flush; an hour
 process = RedisKey("cl:process:%s", "hash")  # its role, host, pid and gauges, and the number of its last flush; an hour
 RELEASE = RedisKey("cl:release", "string", stays=True)  # the release of the process that was started last
-history = RedisKey("cl:history:%s", "stream", stays=True)  # fine, coarse → points; the last six hours, or the last week
-SAMPLED = RedisKey("cl:sampled", "string")  # the sums of METRICS at the last point; a day
-SAMPLER = RedisKey("cl:sampler", "string")  # the process that takes the points; 25 s
 MARKS = RedisKey("cl:marks", "stream", stays=True)  # what was done to the service: kind, text; the last 1,000
 
 # Callers.
-api_key = RedisKey("cl:key:%s", "hash", stays=True)  # digest → id, name, owner, scopes, times
-API_KEYS = RedisKey("cl:keys", "hash", stays=True)  # id → digest
-API_KEYS_CHANGED = RedisKey("cl:keys:changed", "string", stays=True)  # counter of changes, which the API looks at
-sessions = RedisKey(
-    "cl:sessions:%s", "zset"
-)  # digest of an API key → digests of its sessions by when they began, in µs
-session = RedisKey("cl:session:%s", "string")  # digest of a console session → digest of its API key; 12 h
+api_key = RedisKey("cl:key:%s", "hash", stays=True, secret=True)  # digest → id, name, owner, scopes, times
+API_KEYS = RedisKey("cl:keys", "hash", stays=True, secret=True)  # id → digest
+API_KEYS_CHANGED = RedisKey("cl:keys:changed", "string", stays=True, secret=True)  # counter of changes
 RATES_PREFIX = "cl:rates"
-rates = RedisKey(f"{RATES_PREFIX}:%s", "string")  # requests in this window and the one before, by the `limits` library
+# Requests in this window and the one before, by the `limits` library.
+rates = RedisKey(f"{RATES_PREFIX}:%s", "string", secret=True)
 
-#: All keys by name.
-ALL: dict[str, RedisKey] = {name: key for name, key in globals().copy().items() if isinstance(key, RedisKey)}
+
+def keys_in(names: Mapping[str, object]) -> dict[str, RedisKey]:
+    """Return the keys among the names of a module."""
+    return {name: key for name, key in names.items() if isinstance(key, RedisKey)}
+
+
+@cache
+def all_keys() -> dict[str, RedisKey]:
+    """Return all keys by name, those of the installed plugins too; raise ValueError if two have one name."""
+    found = keys_in(globals())
+    for plugin in all_plugins():
+        own = keys_in(vars(import_module(plugin.keys))) if plugin.keys else {}
+        if twice := sorted(found.keys() & own.keys()):
+            raise ValueError(f"the plugin {plugin.name} has keys of names that there are already: {twice}")
+        found |= own
+    return found
 
 
 def as_lua() -> str:
     """Return the keys as a Lua table: fixed ones as texts, patterns as functions of the same names."""
-    return "{\n" + "".join(f"  {name} = {_lua_value(key)},\n" for name, key in ALL.items()) + "}"
+    return "{\n" + "".join(f"  {name} = {_lua_value(key)},\n" for name, key in all_keys().items()) + "}"
 
 
 def _lua_value(key: RedisKey) -> str:

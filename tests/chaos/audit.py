@@ -215,7 +215,7 @@ def wait_until_told_truly(raw: Raw, seconds: float) -> list[str]:
 
 def look_for_leftovers(raw: Raw) -> list[str]:
     """Keys that should not be there, and counters that are not at zero."""
-    known = [(re.compile(re.escape(key).replace("%s", ".+")), key.kind) for key in keys.ALL.values()]
+    known = [(re.compile(re.escape(key).replace("%s", ".+")), key.kind) for key in keys.all_keys().values()]
     found = []
     for key in raw.scan_iter(count=1000):
         if CELERYS.match(key):

@@ -19,11 +19,10 @@ from corelane.errors import SetupError, StoreUnavailable
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.acl import (
-    CALLERS,
     LOADING,
     SENT,
     Role,
-    all_keys_but,
+    keys_of_workers,
     library_commands,
     rights_of,
     user_line,
@@ -106,7 +105,7 @@ def test_dangerous_commands_are_refused(users: redis.Redis, role: Role) -> None:
 
 
 def test_service_uses_its_own_keys_and_no_others(users: redis.Redis) -> None:
-    for key in keys.ALL.values():
+    for key in keys.all_keys().values():
         if key.kind != "channel":
             assert may(users, Role.SERVICE, "del", key), key
     for other in ("other", "cx:job", "session:1", "unacked"):
@@ -120,14 +119,15 @@ def test_service_uses_its_own_keys_and_no_others(users: redis.Redis) -> None:
 
 
 def test_worker_reaches_all_keys_but_those_of_callers(users: redis.Redis) -> None:
-    for key in keys.ALL.values():
+    for key in keys.all_keys().values():
         if key.kind != "channel":
             filled = key.replace("%s", "a")
-            assert may(users, Role.WORKER, "del", filled) == (key not in CALLERS), key
+            assert may(users, Role.WORKER, "del", filled) == (not key.secret), key
     assert not may(users, Role.WORKER, "function", "load", "replace", "x")
     assert not may(users, Role.WORKER, "set", "cl:rates:1", "1")
-    for pattern in all_keys_but(CALLERS):
-        assert not any(fnmatchcase(key.replace("%s", "a"), pattern.replace("[^", "[!")) for key in CALLERS)
+    secret = [key for key in keys.all_keys().values() if key.secret]
+    for pattern in keys_of_workers():
+        assert not any(fnmatchcase(key.replace("%s", "a"), pattern.replace("[^", "[!")) for key in secret)
 
 
 def test_flower_sees_the_queues_and_nothing_of_the_jobs(users: redis.Redis) -> None:
@@ -232,4 +232,4 @@ def test_password_in_an_option_is_told_of_and_not_shown(tmp_path: Path) -> None:
 
 
 def test_all_keys_and_channels_begin_alike() -> None:
-    assert all(key.startswith(keys.PREFIX) for key in keys.ALL.values())
+    assert all(key.startswith(keys.PREFIX) for key in keys.all_keys().values())

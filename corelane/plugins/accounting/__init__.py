@@ -26,6 +26,7 @@ class AccountingPlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin, Trac
     """``/v1/usage`` and ``corelane usage``, dry runs, the usage and the times of jobs, and their traces."""
 
     name = "accounting"
+    keys = "corelane.plugins.accounting.keys"
 
     def settings(self) -> "type[BaseSettings]":
         """Return the fields of its settings."""

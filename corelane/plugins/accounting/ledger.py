@@ -8,7 +8,7 @@ from typing import Any
 from corelane.domain.durations import DAY_S
 from corelane.domain.prices import Price
 from corelane.domain.usage import US, Group, HostUsage, UsageReport, UsageRow, Used, cost_of
-from corelane.store import keys
+from corelane.plugins.accounting import keys
 from corelane.store.link.link import CommonLink, texts
 
 #: Stands for the version of a job that was deleted before the last of its usage arrived.

@@ -26,6 +26,7 @@ class ConsolePlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin):
     """The overview, the history, and the pages that show them."""
 
     name = "console"
+    keys = "corelane.plugins.console.keys"
 
     def settings(self) -> "type[BaseSettings]":
         """Return the setting that turns the pages on."""

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from corelane.domain.api_keys import Key, key_digest
 from corelane.errors import Forbidden
-from corelane.store import keys
+from corelane.plugins.console import keys
 from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.link.link import CommonLink
 

@@ -15,6 +15,7 @@ import orjson
 from corelane.domain.health_issues import HealthIssue
 from corelane.metrics.conditions import LOOP_STANDS
 from corelane.metrics.series import parse
+from corelane.plugins.console import keys as own_keys
 from corelane.plugins.console.points import Point, make_point, merge, only_sampled, thin
 from corelane.store import keys
 from corelane.store.fleet import Fleet
@@ -42,7 +43,7 @@ SAMPLED_TTL_S = 86_400
 SAMPLE_S = FINE_MS / 1000
 
 #: The right to take points. Another process gets it when the holder misses two.
-SAMPLER = Lease(keys.SAMPLER, ttl_ms=25_000)
+SAMPLER = Lease(own_keys.SAMPLER, ttl_ms=25_000)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class History:
         """Return points from a time on, oldest first. Of more than ``most``, each returned one stands for several."""
         now_ms = await self._link.now_ms()
         is_fine = since_ms >= now_ms - FINE * FINE_MS - SLACK_MS
-        entries = await self._link("XRANGE", keys.history("fine" if is_fine else "coarse"), max(0, since_ms), "+")
+        entries = await self._link("XRANGE", own_keys.history("fine" if is_fine else "coarse"), max(0, since_ms), "+")
         return thin([_parse_point(entry) for entry in entries], most)
 
     async def marks(self, since_ms: int) -> list[Mark]:
@@ -90,11 +91,11 @@ class Sampler:
         if not (await self._link.many([SAMPLER.take(self._name)]))[0]:
             return None
         sums, work, cores = await read_sums(self._link), await read_work(self._link), await Fleet(self._link).cores()
-        at_ms, before = await self._link.now_ms(), await self._link("GET", keys.SAMPLED)
+        at_ms, before = await self._link.now_ms(), await self._link("GET", own_keys.SAMPLED)
         then = None if before is None else orjson.loads(before)
         kept = orjson.dumps({"at_ms": at_ms, "sums": only_sampled(sums)})
         commands: list[tuple[Any, ...]] = [
-            ("SET", keys.SAMPLED, kept, "EX", SAMPLED_TTL_S),
+            ("SET", own_keys.SAMPLED, kept, "EX", SAMPLED_TTL_S),
             ("HSET", keys.ROUNDS, "history", at_ms),
         ]
         point = None
@@ -119,11 +120,11 @@ class Sampler:
 
     async def _coarsen(self, at_ms: int) -> None:
         """Merge the fine points since the last coarse one, if a coarse one is due."""
-        [last] = await self._link("XREVRANGE", keys.history("coarse"), "+", "-", "COUNT", 1) or [(b"0-0", [])]
+        [last] = await self._link("XREVRANGE", own_keys.history("coarse"), "+", "-", "COUNT", 1) or [(b"0-0", [])]
         since_ms = _time_of(last[0])
         if at_ms // COARSE_MS == since_ms // COARSE_MS:
             return
-        fine = await self._link("XRANGE", keys.history("fine"), max(since_ms + 1, at_ms - 2 * COARSE_MS), "+")
+        fine = await self._link("XRANGE", own_keys.history("fine"), max(since_ms + 1, at_ms - 2 * COARSE_MS), "+")
         point = merge([_parse_point(entry) for entry in fine])
         await self._link.run("write", commands=[_add("coarse", COARSE, point)])
 
@@ -150,7 +151,7 @@ async def health_issues(link: CommonLink) -> list[HealthIssue]:
 
 
 def _add(ring: str, most: int, point: Point) -> tuple[Any, ...]:
-    return ("XADD", keys.history(ring), "MAXLEN", "~", most, "*", "point", orjson.dumps(point.encode()))
+    return ("XADD", own_keys.history(ring), "MAXLEN", "~", most, "*", "point", orjson.dumps(point.encode()))
 
 
 def _parse_point(entry: tuple[bytes, list[bytes]]) -> Point:

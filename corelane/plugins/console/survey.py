@@ -10,6 +10,7 @@ from corelane.domain.jobs import Priority
 from corelane.domain.overview import OwnerWork
 from corelane.domain.pauses import Pauses
 from corelane.metrics.series import Series, parse
+from corelane.plugins.console import keys as own_keys
 from corelane.store import keys
 from corelane.store.gauges import PRIORITIES, Work, count_open_items, read_work
 from corelane.store.link.link import CommonLink, call, pairs, texts, to_ms
@@ -76,7 +77,7 @@ async def read_survey(link: CommonLink) -> Survey:
             call("lane_tokens_by_priority", lists=MOST_LISTS),
             call("drain_rates", seconds=ANSWERED_SECONDS),
             ("HGETALL", keys.METRICS),
-            ("GET", keys.SAMPLED),
+            ("GET", own_keys.SAMPLED),
             ("HGETALL", keys.PAUSED),
             call("owners_with_work", most=MOST_OWNERS, jobs=COUNTED_OWN_JOBS),
         ]

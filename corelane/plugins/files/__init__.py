@@ -32,6 +32,7 @@ class FilesPlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin):
     """The plugin's parts; each method imports the modules that it needs."""
 
     name = "files"
+    keys = "corelane.plugins.files.store.keys"
     overdue = ("batches",)
 
     def settings(self) -> "type[BaseSettings]":

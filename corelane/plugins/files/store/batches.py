@@ -22,6 +22,7 @@ from corelane.domain.batches import (
 )
 from corelane.domain.request_facts import NO_REQUEST, RequestFacts
 from corelane.domain.usage import Used
+from corelane.plugins.files.store import keys as own_keys
 from corelane.plugins.files.store.files import owned_ids
 from corelane.store import keys
 from corelane.store.jobs.idempotency import Held, Holder, Once, find_holder
@@ -30,7 +31,7 @@ from corelane.store.link.link import CommonLink, call, flatten, texts
 from corelane.store.link.replicas import ReplicaGate
 
 #: The right to run batches. A keeper that has not extended it for this long is considered dead.
-BATCHER = Lease(keys.BATCHER, ttl_ms=10_000)
+BATCHER = Lease(own_keys.BATCHER, ttl_ms=10_000)
 
 JOB_FIELDS = ("succeeded", "failed", "usage")
 
@@ -204,12 +205,12 @@ class BatchStore:
             return None
         if self._gate is not None:
             entered = "created" if found[0].status == "validating" else found[0].status
-            await self._gate.confirm(keys.batch(batch), f"{entered}_ms")
+            await self._gate.confirm(own_keys.batch(batch), f"{entered}_ms")
         return found[0]
 
     async def get_all(self, batches: Sequence[str]) -> list[BatchRecord]:
         """Read batches with their current counts; missing ones are left out."""
-        raws = await self._link.many([("HGETALL", keys.batch(batch)) for batch in batches])
+        raws = await self._link.many([("HGETALL", own_keys.batch(batch)) for batch in batches])
         records = [BatchRecord.parse(batch, raw) for batch, raw in zip(batches, raws, strict=True) if raw]
         jobs = [group.job for record in records if record.counts is None for group in record.groups]
         by_job = dict(
@@ -219,7 +220,7 @@ class BatchStore:
 
     async def page(self, owner: str, after: str | None, limit: int) -> list[BatchRecord]:
         """Read an owner's batches, newest first; with ``after``, those that follow this id."""
-        return await self.get_all(await owned_ids(self._link, keys.batches(owner), after, limit, "desc"))
+        return await self.get_all(await owned_ids(self._link, own_keys.batches(owner), after, limit, "desc"))
 
     async def cancel(self, batch: str) -> None:
         """End a batch with the results that it has. A batch that is final or being finished does not change."""
@@ -227,7 +228,7 @@ class BatchStore:
 
     async def open_batches(self) -> list[BatchRecord]:
         """Read the batches that are not final, oldest first."""
-        ids = await self._link("ZRANGE", keys.BATCHING, 0, -1)
+        ids = await self._link("ZRANGE", own_keys.BATCHING, 0, -1)
         return await self.get_all([each.decode() for each in ids])
 
     async def take_turn(self, name: str) -> bool:
@@ -271,7 +272,8 @@ class BatchStore:
 
     async def is_time_to_tidy(self, every_s: int) -> bool:
         """Tell whether no process looked for stray files in the last ``every_s``. If so, the caller must do it now."""
-        return (await self._link.run("write", commands=[("SET", keys.TIDIED, 1, "NX", "EX", every_s)]))[0] is not None
+        taken = await self._link.run("write", commands=[("SET", own_keys.TIDIED, 1, "NX", "EX", every_s)])
+        return taken[0] is not None
 
     async def now_ms(self) -> int:
         """Return the server's time."""
@@ -282,9 +284,9 @@ class BatchStore:
         now = await self._link.now_ms()
         batches, retiring, tidied, holder, _ = await self._link.many(
             [
-                ("ZCARD", keys.BATCHING),
-                ("ZCOUNT", keys.RETIRING, "-inf", now),
-                ("EXISTS", keys.TIDIED),
+                ("ZCARD", own_keys.BATCHING),
+                ("ZCOUNT", own_keys.RETIRING, "-inf", now),
+                ("EXISTS", own_keys.TIDIED),
                 ("GET", BATCHER.key),
                 call("note_round", name="batches"),
             ]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 from corelane.domain.batches import FileObject, Purpose
-from corelane.store import keys
+from corelane.plugins.files.store import keys
 from corelane.store.link.link import CommonLink, texts
 from corelane.store.link.replicas import ReplicaGate
 

@@ -6,6 +6,7 @@ from typing import Any
 import orjson
 
 from corelane.domain.texts import Known, digest_in
+from corelane.plugins.files.store import keys as own_keys
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.jobs.records import JobRecord
@@ -16,7 +17,7 @@ from corelane.store.link.link import call, texts
 from corelane.store.texts import TextStore
 
 #: The right to read inputs and write outputs. A keeper that has not extended it for this long is considered dead.
-CARRIER = Lease(keys.CARRIER, ttl_ms=10_000)
+CARRIER = Lease(own_keys.CARRIER, ttl_ms=10_000)
 
 #: Most jobs with a due input, and most with a due output, that are read in one round trip.
 DUE_JOBS = 100
@@ -57,7 +58,7 @@ class ReferenceStore:
         *jobs, holder, _ = self._link.many(
             [
                 ("ZCARD", keys.READING),
-                ("ZCARD", keys.WRITING),
+                ("ZCARD", own_keys.WRITING),
                 ("GET", CARRIER.key),
                 call("note_round", name="references"),
             ]
@@ -76,7 +77,7 @@ class ReferenceStore:
     def due(self) -> list[tuple[str, bool]]:
         """Return the jobs whose input or output must be tried now; True marks an output."""
         now = self._link.now_ms()
-        both = [("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, DUE_JOBS) for key in (keys.WRITING, keys.READING)]
+        both = [("ZRANGEBYSCORE", key, "-inf", now, "LIMIT", 0, DUE_JOBS) for key in (own_keys.WRITING, keys.READING)]
         writing, reading = self._link.many(both)
         return [(job.decode(), True) for job in writing] + [(job.decode(), False) for job in reading]
 

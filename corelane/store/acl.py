@@ -25,7 +25,6 @@ SENT = (
         "zadd",
         "zcard",
         "zcount",
-        "zlexcount",
         "zrange",
         "zrangebylex",
         "zrangebyscore",

@@ -201,7 +201,7 @@ class Jobs:
         self._settings = settings
         self._metrics = metrics
         self.submitter = Submitter(store, fleet, settings, tracer)
-        self.tolerant = TolerantJobs(settings, self.submitter.texts)
+        self.tolerant = TolerantJobs(settings)
         self.completions = Completions(store, settings)
 
     async def submit(self, submission: Submission, wait: CallerWait) -> Submitted:

@@ -209,7 +209,6 @@ BODIES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "too_many": ("/v1/jobs", partial(listed, QUESTION, 60_000)),
     "hf_inputs": ("/v1/hf/question-answering", partial(listed, b'{"question":"","context":"c"}', 9_000, b"inputs")),
     "hf_numbers": ("/v1/hf/question-answering", partial(listed, b"1", 2_500_000, b"inputs")),
-    "context_fields": ("/v1/contexts", lambda: b"{%b}" % b",".join(b'"%x":1' % each for each in range(500_000))),
     "good_jobs": ("/v1/jobs", partial(listed, QUESTION, 10_000)),
     "embeddings": ("/v1/embeddings", partial(listed, b'"a"', 1_900_000, b"input")),
     "sentences": (

@@ -58,7 +58,6 @@ async def take_lines(
         body,
         submitter.tasks,
         None if once is None else digest,
-        lambda text_id: submitter.texts.find(owner, [text_id]),
         state.large_bodies,
         owner,
     )
@@ -87,7 +86,6 @@ async def take_lines(
         name=name,
         once=once,
         request=REQUEST_FACTS.get(),
-        known=lines.known,
     )
     with state.metrics.recorder.timed(SUBMIT_S):
         return await submit_file(submitter, state.settings, submission, admission)

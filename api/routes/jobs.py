@@ -230,7 +230,7 @@ async def take_job(
 
 async def dry_run(state: AppState, body: JobRequest, owner: str, job_id: str) -> JobForecast:
     """Return the forecast of a job of JSON. For items that would fail alone, it says how many and why."""
-    found = (await state.jobs.tolerant.check(body, owner, body.unchecked))[1] if body.unchecked else body.items or ()
+    found = (await state.jobs.tolerant.check(body, body.unchecked))[1] if body.unchecked else body.items or ()
     items = [each for each in found if isinstance(each, Item)]
     bad = [each for each in found if isinstance(each, BadItem)]
     return await state.dry_runs.job(Submission(body, owner, items, id=job_id), bad)

@@ -17,8 +17,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from corelane.domain.jobs import DEFAULT_TASK, EarlierIds, Item, JobStatus, Result, as_text, same_id
-from corelane.domain.texts import is_text_id, no_text
+from corelane.domain.jobs import DEFAULT_TASK, EarlierIds, Item, JobStatus, Result, as_text, no_text, same_id
 from corelane.domain.wire import with_few_unknown
 from corelane.errors import InvalidInput
 from corelane.errors.sentences import first_fault
@@ -103,7 +102,7 @@ def read_line(task: Task, raw: NumberedLine, ids: EarlierIds | None = None) -> P
     except ValidationError as error:
         return problem(f": {first_fault(error, task.item)}", as_text(value.get("id")))
     *_, text_id = task.parts(item)
-    if text_id is not None and not is_text_id(text_id):
+    if text_id is not None:
         return problem(f": {no_text(text_id)}", item.id)
     if ids and item.id is not None and (before := ids.first(item.id, f"line {raw.index + 1}")) is not None:
         return problem(f" {same_id(item.id, before)}", item.id)

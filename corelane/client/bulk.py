@@ -16,7 +16,7 @@ from corelane.client import OVERLOADED, Client, JobItem, JobParts, dump_body
 from corelane.client.protocol import TOO_LARGE
 from corelane.domain.jobs import DEFAULT_TASK, Item, Job, JobStatus, Result
 from corelane.domain.usage import Usage
-from corelane.errors import CorelaneError, ServiceError, UnknownText
+from corelane.errors import CorelaneError, ServiceError
 from corelane.tasks.results import failed_result, model_result
 
 #: Most items and bytes in a job: a tenth and a half of the service's default limits.
@@ -110,7 +110,7 @@ def run_all(
 ) -> Generator[Result, None, None]:
     """Yield the results of any number of items in order, with ``index`` over all items; memory use is constant.
 
-    Jobs that the service refuses for their size, or for a missing stored text, are halved. A single item that is too
+    Jobs that the service refuses for their size are halved. A single item that is too
     large is sent as lines. A single item that is refused gets a failed result. If closed or interrupted, the jobs in
     flight are canceled, unless a ``run`` is given, which can be resumed.
     """
@@ -186,7 +186,7 @@ class _Submitter:
                 if error.status in OVERLOADED and in_flight:
                     self._held.appendleft(job)
                     break
-                if error.status != TOO_LARGE and error.problem_code != UnknownText.code:
+                if error.status != TOO_LARGE:
                     raise
                 if len(job) > 1:
                     middle = len(job) // 2

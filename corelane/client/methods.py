@@ -169,12 +169,6 @@ class ClientMethods(BaseClient[Http]):
     download_file = exchange(ServiceProtocol.download)
     delete_file = call(endpoints.delete_file)
 
-    put_context = call(question_answering.put_context)
-    get_context = call(question_answering.get_context)
-    read_context = call(question_answering.read_context)
-    iter_contexts = iteration(question_answering.contexts)
-    delete_context = call(question_answering.delete_context)
-
     deliveries = call(endpoints.list_deliveries)
     dead_deliveries = call(endpoints.dead_deliveries)
     get_delivery = call(endpoints.get_delivery)

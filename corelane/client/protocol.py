@@ -43,7 +43,7 @@ LEAST_POLL_S = 0.2
 #: Longest time between two polls of a batch, in seconds.
 POLL_BATCH_S = 5.0
 
-#: Entries of a list requested in one page; and for lists of many small entries, such as files and stored texts.
+#: Entries of a list requested in one page; and for lists of many small entries, such as files.
 PAGE_ENTRIES, LARGE_PAGE_ENTRIES = 100, 1000
 
 #: Temporary refusals: the service kept nothing, and a later try may succeed.

@@ -9,8 +9,7 @@ An item costs the tokens of all its windows, which are estimated without a token
 corrects the estimate (``Dispatch.exchange``).
 
 In a slice's payload an item is a row, ``[id, beside, text]``; what stands beside the text belongs to the task. A text
-is stored once: a number refers to the job's own texts, an object to one that its owner stored, null to the text of the
-row before.
+is stored once: a number refers to the texts that the job's items share, null to the text of the row before.
 """
 
 import math
@@ -21,8 +20,6 @@ from string import ascii_letters, digits, whitespace
 from typing import Any
 
 import orjson
-
-from corelane.domain.texts import Stored
 
 #: The name of the Celery task that rings a core.
 DRAIN_TASK = "corelane.drain"
@@ -306,13 +303,13 @@ def spread_slices(tokens: Sequence[int], max_items: int, max_tokens: int, idle: 
     return [*slices, (first, len(tokens) - first, inside)]
 
 
-#: An item's id, what stands beside its text, and the text: itself, the number of one of the job's own, or a stored one.
-Row = tuple[str | None, Any, str | int | Stored]
+#: An item's id, what stands beside its text, and the text itself or the number of one that the job's items share.
+Row = tuple[str | None, Any, str | int]
 
 
 def encode_slice(rows: Iterable[Row]) -> bytes:
     """Encode rows for the store."""
-    before: str | int | Stored | None = None
+    before: str | int | None = None
     stored = []
     for item_id, beside, text in rows:
         stored.append((item_id, beside, None if text == before else text))
@@ -329,10 +326,8 @@ def decode_slice(payload: bytes) -> list[Row]:
     for item_id, beside, text in found:
         if text is None and rows:
             text = rows[-1][2]
-        elif type(text) is dict:
-            text = Stored.parse(text)
         # type(): True is an int to isinstance().
-        if type(item_id) not in (str, type(None)) or type(text) not in (str, int, Stored):
+        if type(item_id) not in (str, type(None)) or type(text) not in (str, int):
             raise ValueError("a row is not [id, beside, text]")
         rows.append((item_id, beside, text))
     return rows

@@ -120,6 +120,11 @@ def same_id(item_id: str, before: str) -> str:
     return f"has the id {item_id[:64]!r} of {before}: give each item an id of its own, or none"
 
 
+def no_text(name: str) -> str:
+    """Return the sentence about an item that names a text which its job does not share."""
+    return f"there is no {name[:64]!r} in the job's `contexts`"
+
+
 class Item(Entry):
     """One item of a job; its task adds what stands in it (``corelane.tasks``)."""
 

@@ -40,10 +40,6 @@ class UnknownModel(InvalidInput, code="unknown_model"):
     """No such model, version or alias, or it is being unloaded; `GET /v1/models` lists what there is."""
 
 
-class UnknownText(InvalidInput, code="unknown_context"):
-    """No stored text of this id, or no longer."""
-
-
 class VersionInUse(InvalidInput, code="version_in_use"):
     """An alias or waiting work needs the version: move that first, or use `force`."""
 
@@ -154,10 +150,6 @@ class Overloaded(Unavailable, code="overloaded"):
 
 class RateLimited(Overloaded, code="rate_limited"):
     """Too many requests in a time: come back after `Retry-After`; `RateLimit` says where you stand."""
-
-
-class TextsFull(Overloaded, code="contexts_full"):
-    """The owner has as many stored texts as are allowed."""
 
 
 class NotReady(Unavailable, code="not_ready"):

@@ -214,8 +214,6 @@ WAITING_S = _gauge("waiting_seconds", "Time that work which could go on has wait
 DELIVERIES_PENDING = _gauge("deliveries_pending", "Webhooks not delivered yet")
 DELIVERIES_DEAD = _gauge("deliveries_dead", "Webhooks given up and still kept")
 CIRCUITS_OPEN = _gauge("webhook_circuits_open", "Hosts whose webhooks wait")
-STORED_TEXTS = _gauge("stored_contexts", "Stored texts, with those that are kept only for jobs")
-STORED_TEXT_BYTES = _gauge("stored_context_bytes", "Bytes of their texts, which are in Redis")
 EVENT_STREAMS = _gauge("event_streams", "Streams of events that are open, in all API processes")
 OPEN_FILES = _gauge(
     "api_open_files_ratio", "Files and connections of the API process nearest its limit, as a share of that"

@@ -140,9 +140,6 @@ class GroupedFields(
     context_cache_tokens: int = Field(
         500_000, ge=0, description="Tokens of texts a core keeps for later items with them; 25 bytes each."
     )
-    context_text_bytes: int = Field(
-        32 * 1024 * 1024, ge=0, description="Bytes of stored texts a core keeps for later items with them."
-    )
 
     # Chaos runs
     null_batch_s: float = Field(
@@ -158,11 +155,6 @@ class GroupedFields(
     def beside_chars(self) -> tuple[int, str]:
         """Return the most characters of what stands beside a text, and the name of the setting."""
         return self.max_question_chars, "CORELANE_MAX_QUESTION_CHARS"
-
-    @property
-    def kept_texts(self) -> tuple[int, int]:
-        """Return the most tokens of texts, and the most bytes of stored ones, that a core keeps."""
-        return self.context_cache_tokens, self.context_text_bytes
 
 
 def user_cache(environment: Mapping[str, str]) -> Path | None:

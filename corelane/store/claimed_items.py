@@ -1,16 +1,14 @@
-"""The items of the refs in a claim: their payloads, and their texts, shared within a job or stored by the owner."""
+"""The items of the refs in a claim: their payloads, and the texts that a job's items share."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from corelane.domain.dispatch import Ref, Row, decode_slice
 from corelane.domain.jobs import TaskOptions
-from corelane.domain.texts import Stored
 from corelane.log import get_logger
 from corelane.store import keys
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import Command
-from corelane.store.texts import RecentTexts
 from corelane.tasks.registry import parse_options, task_named
 
 log = get_logger(__name__)
@@ -22,12 +20,10 @@ Payload = tuple[bytes, bytes]
 Items = list[tuple[str | None, Any, str]]
 
 
-def read_items(
-    link: Link, texts: RecentTexts, refs: Sequence[Ref], small: Mapping[str, Payload]
-) -> dict[str, tuple[Items, TaskOptions]]:
+def read_items(link: Link, refs: Sequence[Ref], small: Mapping[str, Payload]) -> dict[str, tuple[Items, TaskOptions]]:
     """Return the items and options of refs, by the refs' keys; leave out those that are gone or cannot be read.
 
-    ``small`` holds payloads that were read already; ``texts`` reads and caches stored texts.
+    ``small`` holds payloads that were read already.
     """
     payloads = {**small, **_read_payloads(link, [ref for ref in refs if ref.key not in small])}
     found = []
@@ -43,11 +39,9 @@ def read_items(
         except ValueError as error:
             log.error("payload_unreadable", ref=ref.encode(), reason=str(error)[:200])
     shared = _read_shared(link, [(ref, rows) for ref, rows, _ in found])
-    wanted = {(ref.owner, row[2]) for ref, rows, _ in found for row in rows if isinstance(row[2], Stored)}
-    stored = texts.read(wanted) if wanted else {}
     items = {}
     for ref, rows, its_options in found:
-        texted = [(i, b, t if isinstance(t, str) else _text_of(ref, t, shared, stored)) for i, b, t in rows]
+        texted = [(i, b, t if isinstance(t, str) else shared.get((ref.job, t))) for i, b, t in rows]
         whole = [(i, b, t) for i, b, t in texted if t is not None]
         if len(whole) == ref.count:
             items[ref.key] = whole, its_options
@@ -87,13 +81,3 @@ def _read_shared(link: Link, found: Sequence[tuple[Ref, Sequence[Row]]]) -> dict
         for number, text in zip(sorted(numbers), texts, strict=True)
         if text is not None
     }
-
-
-def _text_of(
-    ref: Ref,
-    text: int | Stored,
-    shared: Mapping[tuple[str, int], str],
-    stored: Mapping[tuple[str, Stored], str],
-) -> str | None:
-    """Return a row's text, or None if it is not there."""
-    return shared.get((ref.job, text)) if isinstance(text, int) else stored.get((ref.owner, text))

@@ -22,7 +22,6 @@ from corelane.store.link.blocking import Link
 from corelane.store.link.library import Command
 from corelane.store.link.link import call, checked, store_errors, translated
 from corelane.store.parts import NO_PARTS, Offered, PartsDone, TakenPart
-from corelane.store.texts import RecentTexts
 from corelane.tasks.results import failed_result
 
 #: Longest time of one blocking pop, in seconds. It is short, so that the stop flag is seen and the bell does not
@@ -192,7 +191,6 @@ class Dispatch:
         self._core = core
         self._price = price
         self._link = Link(settings.redis_url)
-        self._texts = RecentTexts(self._link, settings.kept_texts[1])
 
     def exchange(self, request: ExchangeRequest) -> Exchange:
         """In one trip: commit by lease, ask which jobs are final, and claim as much as there is room for."""
@@ -267,11 +265,10 @@ class Dispatch:
     def fetch(self, claim: Claim) -> list[ClaimedSlice]:
         """Return the items of a claim; leave out refs whose payloads are gone or cannot be read.
 
-        This takes up to three trips: large payloads of all jobs, texts shared within a job, and stored texts that
-        are not cached here.
+        This takes up to two trips: large payloads of all jobs, and texts shared within a job.
         """
         refs = [ref for ref, _ in claim.refs]
-        items = read_items(self._link, self._texts, refs, claim.small)
+        items = read_items(self._link, refs, claim.small)
         return [ClaimedSlice(ref, version, *items[ref.key]) for ref, version in claim.refs if ref.key in items]
 
     def request_facts(self, jobs: Sequence[str]) -> dict[str, RequestFacts]:

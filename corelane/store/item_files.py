@@ -16,7 +16,6 @@ import orjson
 
 from corelane.domain.dispatch import Row
 from corelane.domain.ids import new_job_id
-from corelane.domain.texts import Stored
 from corelane.errors import NotFound, StorageFailed, StoreFull
 from corelane.settings import Settings
 from corelane.store.file_storage import DiskFiles, Storage, Writer, open_storage
@@ -57,8 +56,6 @@ def decode_line(text: bytes, end_bytes: int = 0) -> ItemLine:
     item_id, beside, its_text, tokens = orjson.loads(text)
     if type(its_text) is list:
         return ItemLine((item_id, "", ""), tokens, end_bytes, (its_text[0], its_text[1]))
-    if type(its_text) is dict:
-        its_text = Stored.parse(its_text)
     return ItemLine((item_id, beside, its_text), tokens, end_bytes)
 
 

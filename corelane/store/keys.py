@@ -70,15 +70,6 @@ LAST_END = RedisKey("cl:told", "string", stays=True)  # the last entry of ENDS t
 done = RedisKey("cl:done:%s", "channel")  # job → its id at its end; API process → lone results too
 CONFIRMED = RedisKey("cl:confirmed", "channel")  # a message before replicas are waited for; it has no listeners
 
-# Stored texts, contexts on the wire. The hash has the text, its size and estimated tokens, its first characters, name
-# and times, and `removed` once no new job may name it; see texts.lua in the plugin `files`.
-stored_text = RedisKey("cl:context:{%s:%s}", "hash")  # owner, digest → text; until its time is over and no job needs it
-text_jobs = RedisKey("cl:context_jobs:{%s:%s}", "set")  # owner, digest → jobs that need it
-owner_texts = RedisKey("cl:contexts_of:%s", "zset")  # owner → CREATED:DIGEST of texts for new jobs; score 0
-TEXTS_DUE = RedisKey("cl:contexts_due", "zset")  # OWNER:DIGEST → time at which the keeper checks the text
-TEXT_BYTES = RedisKey("cl:context_bytes", "hash")  # owner → bytes of its stored texts
-READERS = RedisKey("cl:readers", "zset")  # core that reads texts → time of its last beat; 15 min after a loss
-
 # Waiting work. A ref is the text that names a slice, see corelane.domain.dispatch. Tokens are estimates.
 lane = RedisKey("cl:lane:%s:%s:%s", "list")  # version, P, owner → refs of small jobs, oldest first
 refs = RedisKey("cl:refs:{%s}", "list")  # refs of a larger job, oldest first

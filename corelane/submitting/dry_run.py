@@ -3,13 +3,12 @@
 A plugin does them (``Plugin.dry_runs``). This module is its interface for routes, and for other plugins that make jobs.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Protocol
 
 from corelane.domain.forecast import Size
 from corelane.domain.job_forecast import JobForecast
 from corelane.domain.jobs import Item, JobHead
-from corelane.domain.texts import Known
 from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.rates import VersionCosts
 from corelane.submitting.items import BadItem
@@ -48,5 +47,5 @@ class DryRuns(Protocol):
     async def lines(self, body: NdjsonBody, owner: str) -> JobForecast:
         """Forecast a job that is sent as lines, whose head was read. Nothing of it is stored, in memory or on disk."""
 
-    async def begin(self, head: JobHead, owner: str, admission: Admission, known: Mapping[str, Known]) -> Sizing:
-        """Begin to measure an admitted job; ``known`` are the stored texts that its items name."""
+    async def begin(self, head: JobHead, owner: str, admission: Admission) -> Sizing:
+        """Begin to measure an admitted job."""

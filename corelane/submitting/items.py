@@ -1,7 +1,7 @@
 """The items of a job, from a body, lines or a URL. Each is checked, and kept as an item or as its error."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,17 +9,15 @@ import orjson
 from pydantic import ValidationError
 
 from corelane.domain.job_requests import require_few_rows
-from corelane.domain.jobs import MAX_ID, EarlierIds, Item, JobHead, TaskOptions, as_text, same_id
-from corelane.domain.texts import TEXT_ID_FIELD, Known, is_text_id, no_text
+from corelane.domain.jobs import MAX_ID, EarlierIds, Item, JobHead, TaskOptions, as_text, no_text, same_id
 from corelane.domain.wire import with_few_unknown
-from corelane.errors import InvalidInput, TooLarge, UnknownText
+from corelane.errors import InvalidInput, TooLarge
 from corelane.errors.sentences import first_fault
 from corelane.settings import Settings
 from corelane.store.item_files import ItemFiles, encode_error, encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.submitting.large_bodies import load
 from corelane.submitting.submitter import require_few_items, rows_of
-from corelane.submitting.texts import StoredTexts
 from corelane.tasks.estimating import Estimator
 from corelane.tasks.forms import form_of
 from corelane.tasks.registry import task_named
@@ -38,24 +36,13 @@ class BadItem:
 class ItemChecker:
     """Checks the items of one job, in their order."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        texts: Mapping[str, str],
-        options: TaskOptions,
-        find: Callable[[str], Known | None] = lambda _: None,
-        *,
-        refuses: bool,
-    ) -> None:
-        """``find`` finds a stored text by its id. With ``refuses``, bad items raise InvalidInput."""
+    def __init__(self, settings: Settings, texts: Mapping[str, str], options: TaskOptions, *, refuses: bool) -> None:
+        """With ``refuses``, bad items raise InvalidInput."""
         self._settings = settings
-        self._find = find
         self._options = options
         self._task = task_named(options.task)
         self._form = options.form or self._task.item
         self._refuses = refuses
-        #: The stored texts that items named so far and that are not in the job itself.
-        self.known: dict[str, Known] = {}
         self._ids = EarlierIds()
         self.share(texts)
 
@@ -63,7 +50,7 @@ class ItemChecker:
         """Set the texts that the job carries, replacing earlier ones."""
         self.texts = dict(texts)
         self._numbers = {name: number for number, name in enumerate(texts)}
-        self._estimator = Estimator(texts, self._options, self.known)
+        self._estimator = Estimator(texts, self._options)
 
     def check_line(self, number: int, text: bytes | None) -> Item | BadItem:
         """Return the item of a line, or its error; raise InvalidInput if bad items are refused."""
@@ -79,8 +66,8 @@ class ItemChecker:
             item = read_item(self._task, self._form, where, value)
             self._task.check(self._settings, f"{where}: ", item)
             self._task.check_options(self._options, f"{where}: ", item)
-            if (name := self._task.parts(item)[2]) is not None and name not in self._numbers and name not in self.known:
-                self.known[name] = self._stored(where, name)
+            if (name := self._task.parts(item)[2]) is not None and name not in self._numbers:
+                raise InvalidInput(f"{where}: {no_text(name)}")
             if item.id is not None and (before := self._ids.first(item.id, where)) is not None:
                 raise InvalidInput(f"{where} {same_id(item.id, before)}")
         except InvalidInput as error:
@@ -99,14 +86,6 @@ class ItemChecker:
             return encode_error(found.id, (found.code, found.detail)), 0
         tokens = self._estimator.tokens(found)
         return encode_line(self._task.row(found, self._numbers), tokens), tokens
-
-    def _stored(self, where: str, name: str) -> Known:
-        if not is_text_id(name):
-            raise InvalidInput(f"{where}: {no_text(name)}")
-        found = self._find(name)
-        if found is None:
-            raise UnknownText(f"{where}: {no_such(name)}")
-        return found
 
 
 def read_item(task: Task, form: type[Item], where: str, value: Any) -> Item:
@@ -142,17 +121,6 @@ def id_of(value: Any, name: str = "id") -> str | None:
     return found if isinstance(found, str) and len(found) <= MAX_ID else None
 
 
-def stored_in(value: Any) -> str | None:
-    """Return the id of a stored text in a value that may not be an item."""
-    name = value.get(TEXT_ID_FIELD) if isinstance(value, dict) else None
-    return name if isinstance(name, str) and is_text_id(name) else None
-
-
-def no_such(text_id: str) -> str:
-    """Say that a stored text named by an item does not exist."""
-    return f"there is no stored text {text_id}; it was never stored, was deleted, or its time is over"
-
-
 def keep_rows(settings: Settings, rows: Iterable[tuple[bytes, int]]) -> tuple[str, ItemFile]:
     """Write rows into the file of a new job; return its id and the file. Raise StoreFull or StorageFailed."""
     items = tokens = 0
@@ -167,26 +135,22 @@ def keep_rows(settings: Settings, rows: Iterable[tuple[bytes, int]]) -> tuple[st
 class TolerantJobs:
     """Makes jobs of JSON whose bad items fail alone."""
 
-    def __init__(self, settings: Settings, stored: StoredTexts) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._stored = stored
 
-    async def check(self, head: JobHead, owner: str, values: Sequence[Any]) -> tuple[ItemChecker, list[Item | BadItem]]:
+    async def check(self, head: JobHead, values: Sequence[Any]) -> tuple[ItemChecker, list[Item | BadItem]]:
         """Return the items of a job, with the errors of bad ones; raise TooLarge if there are too many."""
         require_few_items(self._settings, len(values))
         if (rows := rows_of(head.options))[0]:
             require_few_rows(values, *rows)
-        wanted = {name for value in values if (name := stored_in(value)) and name not in head.shared_texts}
-        known = await self._stored.find_some(owner, wanted) if wanted else {}
-        checker = ItemChecker(self._settings, head.shared_texts, head.options, known.get, refuses=False)
+        checker = ItemChecker(self._settings, head.shared_texts, head.options, refuses=False)
         return checker, await asyncio.to_thread(
             lambda: [checker.check(f"item {index}", value) for index, value in enumerate(values)]
         )
 
     async def prepare(self, submission: Submission, values: Sequence[Any]) -> Submission:
         """Return a submission with its items. If some are bad, all are in a file, with the errors in their places."""
-        checker, found = await self.check(submission.head, submission.owner, values)
-        submission = replace(submission, known=checker.known)
+        checker, found = await self.check(submission.head, values)
         items = [each for each in found if isinstance(each, Item)]
         if len(items) == len(found):
             return replace(submission, items=items)

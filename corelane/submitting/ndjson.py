@@ -5,8 +5,7 @@ deletes it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator
 from functools import cache, partial
 from typing import Any
 
@@ -15,14 +14,13 @@ from pydantic import ValidationError
 from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.domain.job_requests import LinesHead
 from corelane.domain.jobs import DEFAULT_TASK, Item
-from corelane.domain.texts import Known
-from corelane.errors import InvalidInput, JobExpired, NotReady, Overloaded, TooLarge, UnknownText
+from corelane.errors import InvalidInput, JobExpired, NotReady, Overloaded, TooLarge
 from corelane.errors.sentences import first_fault
 from corelane.settings import Settings
 from corelane.store.item_files import ItemFiles, NewItems
 from corelane.store.jobs.idempotency import Digest
 from corelane.store.jobs.submission import Admission, ItemFile, Submission
-from corelane.submitting.items import BadItem, ItemChecker, read_line, stored_in
+from corelane.submitting.items import BadItem, ItemChecker, read_line
 from corelane.submitting.large_bodies import LARGE_BYTES, LargeBodies
 from corelane.submitting.lines import InputLine, LineCutter
 from corelane.submitting.model_tasks import ModelTasks
@@ -43,11 +41,10 @@ class NdjsonBody:
         body: AsyncIterator[bytes],
         tasks: ModelTasks,
         digest: Digest | None = None,
-        find: Callable[[str], Awaitable[Mapping[str, Known]]] | None = None,
         large: LargeBodies | None = None,
         owner: str = "",
     ) -> None:
-        """``digest``, if given, is updated with every byte of the body; ``find`` finds a stored text by its id.
+        """``digest``, if given, is updated with every byte of the body.
 
         ``large`` reads long lines, and limits those of all callers together.
         """
@@ -62,12 +59,6 @@ class NdjsonBody:
         self._first: tuple[int, Any] | None = None
         self.head: LinesHead = forms(task_named(DEFAULT_TASK)).lines()
         self._checker = self._new_checker()
-        self.find = find
-
-    @property
-    def known(self) -> dict[str, Known]:
-        """Return the stored texts that items named so far and that are not in the job itself."""
-        return self._checker.known
 
     async def read_head(self) -> None:
         """Read up to the first item; raise InvalidInput or TooLarge."""
@@ -147,22 +138,15 @@ class NdjsonBody:
 
     async def _items(self) -> AsyncIterator[Item | BadItem]:
         if self._first is not None:
-            yield await self._check(*self._first)
+            number, value = self._first
+            yield self._checker.check(f"line {number}", value)
         async for line in self._lines:
             try:
                 value = await self._read(line)
             except InvalidInput as error:
                 yield self._checker.bad(error)
                 continue
-            yield await self._check(line.number, value)
-
-    async def _check(self, number: int, value: Any) -> Item | BadItem:
-        """Return the item of a line, or its error. The stored text that it names is looked up first."""
-        checker, name = self._checker, stored_in(value)
-        if name is not None and self.find is not None and name not in checker.texts and name not in checker.known:
-            with suppress(UnknownText):
-                checker.known.update(await self.find(name))
-        return checker.check(f"line {number}", value)
+            yield self._checker.check(f"line {line.number}", value)
 
     async def _split(self, body: AsyncIterator[bytes]) -> AsyncIterator[InputLine]:
         """Yield non-blank lines; raise TooLarge within one that is too long, unless bad lines fail alone."""

@@ -8,7 +8,6 @@ from dataclasses import replace
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import JobHead, Webhook
 from corelane.domain.request_facts import RequestFacts
-from corelane.domain.texts import PREFIX
 from corelane.errors import NotFinal, NotFound, NothingToRetry, fails_again
 from corelane.settings import Settings
 from corelane.store.item_files import ItemFiles, NewItems
@@ -62,9 +61,7 @@ async def retry(
     if not record.file:
         return await submitter.submit(submission)
     job, file = await copy_file(settings, record, indexes)
-    named = [PREFIX + digest for digest in record.stored.split()]
-    known = await submitter.texts.find(record.owner, named, held=True) if named else {}
-    return await submit_file(submitter, settings, replace(submission, id=job, file=file, known=known))
+    return await submit_file(submitter, settings, replace(submission, id=job, file=file))
 
 
 def head_of(record: JobRecord, model: str, texts: Mapping[int, str], most_keep_s: int) -> JobHead:

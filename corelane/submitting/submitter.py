@@ -28,7 +28,6 @@ from corelane.errors import (
     StoreUnavailable,
     TooLarge,
     UnknownModel,
-    UnknownText,
     UrlRefused,
     VersionNotReady,
     WebhookRefused,
@@ -44,7 +43,6 @@ from corelane.store.link.link import VersionClosed
 from corelane.store.plugin import StorePlugin
 from corelane.submitting.model_tasks import ModelTasks
 from corelane.submitting.refusals import ALL_OWNERS, Refusals
-from corelane.submitting.texts import StoredTexts
 from corelane.tasks.estimating import Estimator
 from corelane.tasks.registry import task_named
 from corelane.tasks.text import check_text
@@ -84,7 +82,6 @@ class Submitter:
         self._fleet = fleet
         self._settings = settings
         self._tracer = tracer
-        self.texts = StoredTexts(store.stored_texts)
         self.tasks = ModelTasks(store, fleet)
         #: Jobs that were refused because too much work waits.
         self.refusals = Refusals()
@@ -92,7 +89,7 @@ class Submitter:
     async def submit(self, submission: Submission, admission: Admission | None = None) -> Submitted:
         """Make a job, or return the one that the same request made before. Admit it first if ``admission`` is None.
 
-        Raise the errors of ``admit``, UnknownText, TooLarge, Overloaded, DeadlineInfeasible, the error of
+        Raise the errors of ``admit``, TooLarge, Overloaded, DeadlineInfeasible, the error of
         its ``Once`` if another request holds the key, JobExpired, or StoreUnavailable. Nothing is written then.
         """
         if self._tracer is None:
@@ -137,8 +134,6 @@ class Submitter:
         for _ in range(ATTEMPTS):
             if once is not None and holder is not None and (made := await self._replay(once, holder)) is not None:
                 return made
-            if not submission.known:
-                submission = await self.texts.resolve(submission)
             if admission is None:
                 admit = self._admit if isinstance(failure, VersionClosed) else self.admit
                 admission = await admit(submission.head, submission.owner, submission.id)
@@ -150,9 +145,6 @@ class Submitter:
                 holder, failure = held.holder, None
             except VersionClosed as error:
                 admission, failure = None, error
-            except UnknownText:
-                self.texts.forget(submission.owner, submission.known)
-                raise
         raise failure or StoreUnavailable(
             "The job was created and deleted while this request was being handled. Send the request again."
         )
@@ -245,7 +237,7 @@ class Submitter:
 
     def _costs(self, submission: Submission) -> list[int]:
         """Estimate the items, up to the first one that is too much work together with those before."""
-        estimator = Estimator(submission.head.shared_texts, submission.head.options, submission.known)
+        estimator = Estimator(submission.head.shared_texts, submission.head.options)
         costs, left = [], self._settings.max_outstanding_tokens
         for item in submission.items:
             costs.append(cost := estimator.tokens(item))

@@ -1,23 +1,17 @@
 """Estimates what items cost, before anything is read with a tokenizer. Pure."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from corelane.domain.dispatch import measure
 from corelane.domain.jobs import Item, TaskOptions
-from corelane.domain.texts import Known
 from corelane.tasks.registry import task_named
 
 
 class Estimator:
-    """Estimates the items of one job. Each shared text is measured once; stored texts are not measured."""
+    """Estimates the items of one job. Each shared text is measured once."""
 
-    def __init__(
-        self, texts: Mapping[str, str], options: TaskOptions, known: Mapping[str, Known] | None = None
-    ) -> None:
-        """``known`` are the stored texts that items name, by their ids. The caller may add more later."""
+    def __init__(self, texts: Mapping[str, str], options: TaskOptions) -> None:
         self._shared = {text_id: measure(text) for text_id, text in texts.items()}
-        self._known = known if known is not None else {}
         self._options = options
         self._task = task_named(options.task)
 
@@ -26,13 +20,10 @@ class Estimator:
         beside, text, text_id = self._task.parts(item)
         if text is not None:
             return self._task.tokens(beside, text, self._options)
-        return self._task.tokens_of(beside, self._tokens_of(text_id), self._options)
+        return self._task.tokens_of(beside, self._shared[text_id or ""], self._options)
 
     def windows(self, item: Item, max_length: int, ratio: float) -> int:
         """Estimate an item's windows in a model of this length; ``ratio`` is real tokens per measured token."""
         beside, text, text_id = self._task.parts(item)
-        sizes = [self._tokens_of(text_id)] if text is None else map(measure, self._task.texts(text))
+        sizes = [self._shared[text_id or ""]] if text is None else map(measure, self._task.texts(text))
         return sum(self._task.windows_of(beside, size, self._options, max_length, ratio) for size in sizes)
-
-    def _tokens_of(self, text_id: Any) -> float:
-        return self._known[text_id].tokens if text_id in self._known else self._shared[text_id]

@@ -12,7 +12,6 @@ import orjson
 
 from corelane.domain.dispatch import Row
 from corelane.domain.jobs import Item, JobHead, Result, TaskOptions
-from corelane.domain.texts import PREFIX, Stored, digest_in
 from corelane.settings import Settings
 from corelane.tasks.dialects import Dialect
 from corelane.tasks.presenting import Presenter
@@ -78,20 +77,15 @@ class Task(ABC):
         """Return the fields of an item on the wire from its parts."""
 
     def row(self, item: Item, numbers: Mapping[str, int]) -> Row:
-        """Return an item as a row; ``numbers`` are the numbers of the job's own texts, by id; others are stored."""
+        """Return an item as a row; ``numbers`` are the numbers of the job's shared texts, by id."""
         beside, text, text_id = self.parts(item)
-        if text_id is None:
-            return item.id, beside, text or ""
-        number = numbers.get(text_id)
-        return item.id, beside, Stored(digest_in(text_id)) if number is None else number
+        return item.id, beside, (text or "") if text_id is None else numbers[text_id]
 
     def item_of(self, row: Row) -> Item:
-        """Return an item as it was submitted. A shared text is named by its number, a stored one by its id."""
+        """Return an item as it was submitted. A shared text is named by its number."""
         item_id, beside, text = row
-        if isinstance(text, str):
-            fields = self.fields(beside, text, None)
-        else:
-            fields = self.fields(beside, None, str(text) if isinstance(text, int) else PREFIX + text.digest)
+        given = (None, str(text)) if isinstance(text, int) else (text, None)
+        fields = self.fields(beside, *given)
         return self.item.model_validate({"id": item_id, **fields})
 
     def sharing(self, texts: Mapping[str, str]) -> dict[str, Any]:

@@ -26,7 +26,6 @@ ARGUMENTS: dict[str, Any] = {
     "code": "worker_lost",
     "completion_window": "24h",
     "content": [b"{}"],
-    "context_id": "ctx_1",
     "core": "host/0",
     "count": 1,
     "delivery_id": "evt_1",
@@ -70,7 +69,7 @@ ARGUMENTS: dict[str, Any] = {
 
 #: Operations that a client has no use for.
 NOT_CALLED = {
-    *(("get", "/livez"), ("get", "/v1/tasks"), ("post", "/v1/contexts")),
+    *(("get", "/livez"), ("get", "/v1/tasks")),
     *(("post", path) for path in DIALECTS),
 }
 

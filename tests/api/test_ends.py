@@ -107,9 +107,6 @@ def run_all_kinds(bench: BatchBench, api: TestClient) -> None:
     sent_as_lines = post("/v1/jobs", content=rows, headers={"Content-Type": "application/x-ndjson"})
     shared = {"items": [{"question": f"q{n}", "context_id": "c"} for n in range(80)], "contexts": {"c": "ada"}}
     failing = post("/v1/jobs", json=shared)["id"]
-    stored = api.post("/v1/contexts", json={"text": "Ada wrote it."}).json()["id"]
-    for question in ("who", "what"):
-        post("/v1/jobs", json={"question": question, "context_id": stored})
     batch = bench.begin(b"".join(line(f"l{n}") for n in range(50)))
     bench.steps()
     claim = claimed(core)

@@ -27,7 +27,6 @@ from tests.plugins.files.batch_bench import BatchBench
 from tests.tools.s3 import S3Server, put
 
 LINES = {"Content-Type": "application/x-ndjson"}
-NOWHERE = f"ctx_{'0' * 64}"
 SHARED = {"c": "Ada wrote it."}
 
 #: Ways in which an item may be bad, and what is said of each.
@@ -39,7 +38,6 @@ WAYS: list[tuple[Any, str, str]] = [
     ({"question": "Who?"}, "invalid_input", "give a `context`"),
     ({"question": "Who?", "context": "Ada.", "contxt": "Ada."}, "invalid_input", "contxt: there is no such field"),
     ({"question": "Who?", "context_id": "nowhere"}, "invalid_input", "there is no 'nowhere'"),
-    ({"question": "Who?", "context_id": NOWHERE}, "unknown_context", "there is no stored text"),
     ({"question": "Who?" * 100, "context": "Ada."}, "too_large", "the question is longer than 300 characters"),
     ({"id": 1.5, "question": "Who?", "context": "Ada."}, "invalid_input", "id: a text is wanted"),
 ]

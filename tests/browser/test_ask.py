@@ -7,7 +7,6 @@ import sys
 import pytest
 from playwright.sync_api import Page, expect
 
-from corelane.domain.texts import text_id
 from tests.browser.conftest import Watched
 from tests.integration.conftest import Fleet
 
@@ -53,30 +52,3 @@ def test_no_old_answer_stands_where_none_came(page: Page, fleet: Fleet, watched:
     page.get_by_role("button", name="Ask").click()
     expect(page.get_by_role("alert")).to_have_text("This computer is not connected. Try again when it is.")
     expect(page.locator(".outcome-text")).to_have_count(0)
-
-
-def test_stored_passage_is_asked_about_and_deleted(page: Page, fleet: Fleet) -> None:
-    page.goto(f"{fleet.url}/console/contexts")
-    page.get_by_label("Passage").fill(TEXT)
-    page.get_by_label("Name").fill("lighthouse")
-    page.get_by_role("button", name="Store").click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("lighthouse")
-    expect(page.get_by_text("Maud Carrow")).to_have_count(0)
-    page.get_by_text("Show text").click()
-    expect(page.locator(".passage")).to_have_text(TEXT)
-    page.get_by_role("link", name="Ask about it").click()
-    expect(page.get_by_label("stored context")).to_have_value(text_id(TEXT))
-    expect(page.get_by_label("Passage", exact=True)).to_be_disabled()
-    page.get_by_label("Question").fill("Who was the last keeper?")
-    page.get_by_role("button", name="Ask").click()
-    expect(page.locator("mark.rank-best")).to_have_text("Maud Carrow")
-    assert page.locator(".passage").text_content() == TEXT
-    page.get_by_label("stored context").clear()
-    expect(page.get_by_label("Passage", exact=True)).to_be_enabled()
-    page.get_by_role("link", name="Contexts", exact=True).click()
-    page.get_by_role("link", name="lighthouse").click()
-    expect(page.get_by_text("1 named it")).to_be_visible()
-    page.get_by_role("button", name="Delete").click()
-    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
-    expect(page.get_by_role("status").first).to_contain_text("Deleted.")
-    expect(page.get_by_role("link", name="lighthouse")).to_have_count(0)

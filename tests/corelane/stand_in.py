@@ -42,7 +42,6 @@ class StandIn:
         self.polls_until_final = 1
         self.wrong_offsets = False
         self.failed = 0
-        self.contexts: dict[str, str] = {}
         self.usage: dict[str, Any] | None = None
         self.event_streams: deque[int] = deque()
         self.most_open = 0
@@ -95,9 +94,6 @@ class StandIn:
         is_lines = request.content_type == "application/x-ndjson"
         if len(body["items"]) > self.max_items and (self.bounds_lines or not is_lines):
             return problem(413, "too_large", f"at most {self.max_items} items are taken")
-        for item in body["items"]:
-            if (name := item.get("context_id", "")).startswith("ctx_") and name not in self.contexts:
-                return problem(404, "unknown_context", f"there is no stored context {name}")
         if self.open_jobs() >= self.max_open:
             return problem(429, "overloaded", "too much work", retry_after="0")
         key = request.headers.get("Idempotency-Key", new_job_id())
@@ -250,7 +246,7 @@ class StandIn:
         }
 
     def results(self, job: dict[str, Any]) -> list[dict[str, Any]]:
-        contexts = self.contexts | job["body"].get("contexts", {})
+        contexts = job["body"].get("contexts", {})
         return [self.result(index, item, contexts) for index, item in enumerate(job["body"]["items"])]
 
     def result(self, index: int, item: dict[str, Any], contexts: dict[str, str]) -> dict[str, Any]:

@@ -45,15 +45,6 @@ def test_an_item_too_large_alone_fails_alone(client: Client, service: StandIn) -
     ]
 
 
-def test_an_item_whose_stored_context_is_gone_fails_alone(client: Client, service: StandIn) -> None:
-    items = [*many(5), {"id": "lost", "question": "Who?", "context_id": "ctx_" + "0" * 64}, *many(3)]
-    results = list(run_all(client, items))
-    assert [(result.id, result.model, result.error and result.error.code) for result in results if result.error] == [
-        ("lost", None, "unknown_context")
-    ]
-    assert [result.model for result in results if not result.error] == ["words@1"] * 8
-
-
 def test_an_item_too_large_alone_for_a_request_is_sent_as_lines(client: Client, service: StandIn) -> None:
     service.max_items, service.bounds_lines = 0, False
     assert [result.answer and result.answer.text for result in run_all(client, many(2))] == ["word0", "word1"]

@@ -406,8 +406,7 @@ def test_the_summary_tells_the_cost_of_the_whole_run_over_its_interruptions(serv
 
 def test_csv_is_known_by_the_names_of_files(service: StandIn, tmp_path: Path) -> None:
     questions, output, lines = tmp_path / "q.CSV", tmp_path / "a.csv", tmp_path / "a.jsonl"
-    questions.write_text("id,question,context_id\n1,Who?,ctx_%s\n" % ("0" * 64))
-    service.contexts = {"ctx_" + "0" * 64: "Ada wrote it."}
+    questions.write_text("id,question,context\n1,Who?,Ada wrote it.\n")
     assert run(questions, "-o", output, "--url", service.url)[0] == 0
     [row] = csv.DictReader(io.StringIO(output.read_text()))
     assert (row["id"], row["answer"], row["model"]) == ("1", "Ada", "words@1")

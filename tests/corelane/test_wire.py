@@ -8,7 +8,6 @@ from pydantic import BaseModel, ValidationError
 from api.routes.rollout import AliasRequest
 from corelane.domain.batches import BatchRequest
 from corelane.domain.jobs import GivenOptions
-from corelane.domain.texts import TextBody
 from corelane.domain.wire import MOST_UNKNOWN, PIECE, with_few_unknown
 from corelane.tasks.dialects import line_form
 from corelane.tasks.question_answering.dialects import HfRequest
@@ -46,7 +45,6 @@ PLACES: dict[str, tuple[type[BaseModel], Any]] = {
     ),
     "a batch": (BatchRequest, BATCH | MANY | {"metadata": MANY}),
     "a batch's line": (line_form(DIALECTS["/v1/answers"]), LINE | {"body": OK | MANY}),
-    "a context": (TextBody, {"text": "a"} | MANY),
     "weights": (AliasRequest, {"weights": dict.fromkeys(MANY, "x")}),
 }
 

@@ -374,7 +374,7 @@ def make_loader(settings: Settings) -> Loader:
         remote = RemoteRoot(url, settings.fetched_root, options_for(url))
     limits = RunnerLimits(
         settings.latency_target_s,
-        settings.kept_texts[0],
+        settings.context_cache_tokens,
         settings.max_windows,
         settings.max_output_bytes,
         settings.handlers,

@@ -14,7 +14,6 @@ from corelane.domain.item_costs import CostClass
 from corelane.domain.job_forecast import JobForecast, Refusal
 from corelane.domain.jobs import Item, ItemError, JobHead
 from corelane.domain.prices import Price
-from corelane.domain.texts import Known
 from corelane.domain.usage import Cost, cost_of
 from corelane.errors import DeadlineInfeasible, Overloaded
 from corelane.plugins.accounting.estimate import CostRates, Estimate, Lot
@@ -25,7 +24,6 @@ from corelane.submitting.dry_run import MAX_ERRORS
 from corelane.submitting.items import BadItem
 from corelane.submitting.ndjson import NdjsonBody
 from corelane.submitting.submitter import Submitter, make_promise, require_in_time
-from corelane.submitting.texts import stored_ids
 from corelane.tasks.estimating import Estimator
 from corelane.tasks.registry import task_named
 
@@ -40,14 +38,11 @@ class JobSizing:
         owner: str,
         admission: Admission,
         costs: VersionCosts,
-        known: Mapping[str, Known],
     ) -> None:
-        """``known`` holds the stored texts that items name, by id; more may be added."""
         self._most = settings.slice_items, settings.slice_tokens
         self._head, self._owner, self._admission = head, owner, admission
         self._texts = head.shared_texts
-        self._known = known
-        self._estimator = Estimator(self._texts, head.options, known)
+        self._estimator = Estimator(self._texts, head.options)
         self.costs = costs
         self._rates = CostRates(costs.sums, costs.recent, costs.rows)
         self._ratios: dict[str, float] = {}
@@ -126,12 +121,9 @@ class JobSizing:
         )
 
     def _text(self, item: Item) -> str:
-        """Return an item's text; for a stored one its beginning, which is enough."""
+        """Return an item's text."""
         _, text, text_id = task_named(self._head.options.task).parts(item)
-        if text is not None:
-            return text
-        name = text_id or ""
-        return self._known[name].head if name in self._known else self._texts.get(name, "")
+        return text if text is not None else self._texts.get(text_id or "", "")
 
 
 class JobDryRuns:
@@ -147,9 +139,7 @@ class JobDryRuns:
         await self._submitter.beside_others(submission, self._submitter.check_sizes)
         head, owner = submission.head, submission.owner
         admission = await self._submitter.admit(head, owner, submission.id)
-        wanted = stored_ids(head, submission.items)
-        known = await self._submitter.texts.find(owner, wanted, afresh=True) if wanted else {}
-        sizing = await self.begin(head, owner, admission, known)
+        sizing = await self.begin(head, owner, admission)
         found: list[Item | BadItem] = [*submission.items, *bad]
         await self._submitter.beside_others(submission, lambda _: list(map(sizing.add, found)))
         sizing.close()
@@ -163,17 +153,16 @@ class JobDryRuns:
     async def lines(self, body: NdjsonBody, owner: str) -> JobForecast:
         """Forecast a job that is sent as lines, after its head was read. Nothing of it is kept, here or on disk."""
         admission = await self._submitter.admit(body.head, owner, new_job_id(cell=self._settings.cell))
-        body.find = lambda name: self._submitter.texts.find(owner, [name], afresh=True)
-        sizing = await self.begin(body.head, owner, admission, body.known)
+        sizing = await self.begin(body.head, owner, admission)
         async for found in body.read_items():
             sizing.add(found)
         size = Size(sizing.tokens, sizing.items)
         return sizing.close().describe(size)
 
-    async def begin(self, head: JobHead, owner: str, admission: Admission, known: Mapping[str, Known]) -> JobSizing:
-        """Begin to measure an admitted job; ``known`` holds the stored texts that its items name."""
+    async def begin(self, head: JobHead, owner: str, admission: Admission) -> JobSizing:
+        """Begin to measure an admitted job."""
         costs = await self._rates.read(admission.version or "")
-        return JobSizing(self._settings, head, owner, admission, costs, known)
+        return JobSizing(self._settings, head, owner, admission, costs)
 
 
 def cost_at(prices: Mapping[Price | None, int], core_s: float | None) -> Cost | None:

@@ -1,4 +1,4 @@
-"""The plugin `files`: files and batches, input and output by URL, stored texts."""
+"""The plugin `files`: files and batches, input and output by URL."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -15,10 +15,8 @@ if TYPE_CHECKING:
     from pydantic_settings import BaseSettings
 
     from api.state import AppState
-    from corelane.metrics.exposition import MetricSample
     from corelane.settings import Settings
     from corelane.store.jobs.store import JobStore
-    from corelane.store.link.link import CommonLink
     from workers.loops.loop import Loop, LoopTools
 
 #: Room for a form's other fields besides the file, in bytes.
@@ -50,24 +48,23 @@ class FilesPlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin):
             cli.add_typer(group)
 
     def api_parts(self, state: "AppState") -> Iterable[object]:
-        """Return the stores of files, batches and texts, and the storage of files."""
+        """Return the stores of files and batches, and the storage of files."""
         from corelane.plugins.files.store.batches import BatchStore
         from corelane.plugins.files.store.files import FileStore
-        from corelane.plugins.files.store.texts import TextKeeper
         from corelane.store.file_storage import open_storage
 
         settings, link, gate = state.settings, state.link, state.gate
         storage = open_storage(settings.files_url, settings.files_root)
-        return FileStore(link, gate), BatchStore(link, gate), TextKeeper(link, settings, gate), storage
+        return FileStore(link, gate), BatchStore(link, gate), storage
 
     def routers(self) -> "Iterable[APIRouter]":
-        """Return the routes of texts, files and batches."""
-        from corelane.plugins.files.routes import batches, files, texts
+        """Return the routes of files and batches."""
+        from corelane.plugins.files.routes import batches, files
 
-        return texts.router, files.router, batches.router
+        return files.router, batches.router
 
     def console(self) -> object:
-        """Return the pages of texts, files and batches."""
+        """Return the pages of files and batches."""
         from corelane.plugins.files.console import pages
 
         return pages()
@@ -77,7 +74,7 @@ class FilesPlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin):
         from corelane.plugins.files.settings import FilesFields
 
         most = settings.of(FilesFields).max_file_bytes + FORM_BYTES
-        return dict.fromkeys(UPLOAD_PATHS, (most, "CORELANE_MAX_FILE_BYTES")) | {"/console/contexts": (FORM_BYTES, "")}
+        return dict.fromkeys(UPLOAD_PATHS, (most, "CORELANE_MAX_FILE_BYTES"))
 
     async def check_url(self, settings: "Settings", store: "JobStore", name: str, url: str, owner: str) -> bool:
         """Allow the URL of a job's input or output, or raise the reason why it is refused."""
@@ -94,14 +91,8 @@ class FilesPlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin):
         return (batching(tools), carrying(tools)) if queue == KEEPER_QUEUE else ()
 
     def lua(self) -> Sequence[Path]:
-        """Return the Lua steps of files and batches, of stored texts, and of jobs with input or output by URL."""
-        return [Path(__file__).parent / "lua" / f"{name}.lua" for name in ("texts", "references", "batches")]
-
-    async def gauges(self, link: "CommonLink") -> "Sequence[MetricSample]":
-        """Return the number of stored texts and their bytes."""
-        from corelane.plugins.files.store.texts import gauges
-
-        return await gauges(link)
+        """Return the Lua steps of files and batches, and of jobs with input or output by URL."""
+        return [Path(__file__).parent / "lua" / f"{name}.lua" for name in ("references", "batches")]
 
 
 plugin = FilesPlugin()

@@ -1,4 +1,4 @@
-"""The settings of files, batches, stored texts, and inputs and outputs by URL."""
+"""The settings of files, batches, and inputs and outputs by URL."""
 
 from ipaddress import IPv4Network, IPv6Network
 from typing import Annotated
@@ -53,22 +53,6 @@ class FilesFields(BaseSettings):
     input_timeout_s: float = Field(
         3600, gt=0, description="Time after its submission until which a job's input is tried to be read, in seconds."
     )
-
-    # Stored texts
-    context_ttl_s: int = Field(
-        7 * 24 * 3600,
-        ge=60,
-        description="Time stored texts are kept after they were last used, unless asked for less, in seconds.",
-    )
-    max_contexts: int = Field(1000, ge=0, description="Most stored texts of one owner; 0: none are stored.")
-    max_contexts_bytes: int = Field(
-        64 * 1024 * 1024, ge=0, description="Most bytes of one owner's stored texts, which are in Redis."
-    )
-
-    @property
-    def text_limits(self) -> tuple[int, int]:
-        """Return the most stored texts of one owner, and their most bytes."""
-        return self.max_contexts, self.max_contexts_bytes
 
     @field_validator("input_urls", "output_urls", "reference_allowed_networks", mode="before")
     @classmethod

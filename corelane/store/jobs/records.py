@@ -18,7 +18,7 @@ from corelane.tasks.registry import parse_options
 
 #: Fields of a job's hash that may be missing: those that are plain text, and those that are plain numbers.
 TEXTS = (
-    *("name", "retry_of", "asked", "webhook_url", "webhook_events", "file", "input_url", "output_url", "stored"),
+    *("name", "retry_of", "asked", "webhook_url", "webhook_events", "file", "input_url", "output_url"),
     "invalid_items",
 )
 NUMBERS = ("started_ms", "finished_ms", "expires_ms", "dropped", "keep_s", "kept_until_ms", "fed", "results_window")
@@ -139,8 +139,6 @@ class JobRecord:
     results_window: int | None = None
     #: The sizes of the file's parts, in bytes; empty if it is one file.
     parts: tuple[int, ...] = ()
-    #: The digests of its owner's stored texts that its items name.
-    stored: str = ""
     #: The URL that its items are read from, and how far they were read; the URL for its results, and their state.
     input_url: str | None = None
     input: dict[str, Any] | None = None

@@ -14,7 +14,6 @@ import orjson
 from corelane.domain.dispatch import MAX_SLICE_ITEMS, Row, decode_slice
 from corelane.domain.job_filter import ALL_OWNERS, JobFilter
 from corelane.domain.jobs import Item
-from corelane.domain.texts import Stored
 from corelane.errors import NotFound
 from corelane.settings import Settings
 from corelane.store import keys
@@ -31,7 +30,6 @@ from corelane.store.jobs.writer import Cut, JobWriter
 from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, pairs
 from corelane.store.link.replicas import ReplicaGate
-from corelane.store.texts import TextStore
 from corelane.tasks.registry import task_named
 
 
@@ -47,8 +45,6 @@ class JobStore(Admissions):
         self._gate = gate
         self._settings = settings
         self._writer = JobWriter(link, settings, bell)
-        #: Stored texts that jobs may name.
-        self.stored_texts = TextStore(link)
 
     async def drain_rate(self) -> float:
         """Return how many tokens a second the cores answer."""
@@ -64,7 +60,7 @@ class JobStore(Admissions):
         """Write job, refs and bells in one step: see ``JobWriter``. Idempotent by the job's id, and by its ``once``.
 
         Raise VersionClosed, with nothing written, if the version stopped taking jobs since it was admitted; Held if
-        another job holds its ``once``; UnknownText if a stored text it names is gone. Raise NotReplicated if the
+        another job holds its ``once``. Raise NotReplicated if the
         job is written, but replicas do not hold it.
         """
         record = await self._writer.write(submission, version, slices, promise)
@@ -173,10 +169,7 @@ class JobStore(Admissions):
             return None
         item_id, beside, text = row
         if not isinstance(text, str):
-            if isinstance(text, Stored):
-                found = await self._link("HGET", keys.stored_text(record.owner, text.digest), "text")
-            else:
-                found = await self._link("HGET", keys.shared_texts(record.id), text)
+            found = await self._link("HGET", keys.shared_texts(record.id), text)
             if found is None:
                 return None
             text = found.decode()

@@ -9,7 +9,6 @@ from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, JobHead
 from corelane.domain.pauses import NO_PAUSES, Pause, Pauses
 from corelane.domain.request_facts import NO_REQUEST, RequestFacts
-from corelane.domain.texts import Known
 from corelane.store.jobs.idempotency import Once
 
 
@@ -44,8 +43,6 @@ class Submission:
     input_url: str | None = None
     #: The listener of the API process whose caller waits for it. It is sent the result too, if the job has one item.
     tell: str = ""
-    #: Texts named by its items that are stored and not in the job itself, by their ids.
-    known: Mapping[str, Known] = field(default_factory=dict)
     request: RequestFacts = NO_REQUEST
 
     @property

@@ -11,7 +11,6 @@ import orjson
 
 from corelane.domain.dispatch import Ref, encode_slice
 from corelane.domain.jobs import JobStatus
-from corelane.domain.texts import PREFIX, digest_in, unknown
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.jobs.idempotency import Held, Holder
@@ -30,9 +29,6 @@ INLINE_BYTES = 64 * 1024
 #: First value of the reply if another job holds the ``once``; that holder follows.
 HELD = -1
 
-#: First value of the reply if stored texts are missing; their digests follow.
-MISSING = -3
-
 #: A slice: its first item, its number of items, their tokens.
 Cut = tuple[int, int, int]
 
@@ -50,8 +46,6 @@ class JobWriter:
     ) -> JobRecord:
         """Write a job in one step, or find it already written; see ``JobStore.submit``."""
         reply = await self._commit(submission, slices, self._arguments(submission, version, promise))
-        if reply[0] == MISSING:
-            raise unknown(f"{PREFIX}{digest.decode()}" for digest in reply[1:])
         if reply[0] == HELD:
             raise Held(Holder.decode(reply[1]))
         _, created_ms, expires_ms = reply
@@ -73,8 +67,6 @@ class JobWriter:
             arguments |= {"file": file.name, "file_tokens": file.tokens}
         if once is not None:
             arguments |= {"once": once.key, "fingerprint": once.fingerprint, "once_ttl_s": once.ttl_s}
-        if submission.known:
-            arguments |= {"stored": _stored_digests(submission), "is_retry": submission.retry_of is not None}
         return arguments
 
     async def _commit(self, submission: Submission, slices: Sequence[Cut], arguments: dict[str, Any]) -> Any:
@@ -114,7 +106,6 @@ def job_fields(submission: Submission, promise: PromiseRecord | None) -> dict[st
         keys.TEXT_IDS: is_read and head.shared_texts and orjson.dumps(list(head.shared_texts)),
         "output_url": head.output_url,
         "invalid_items": is_read and head.invalid_items,
-        "stored": " ".join(_stored_digests(submission)),
     }
     return {
         "total": submission.total,
@@ -125,10 +116,6 @@ def job_fields(submission: Submission, promise: PromiseRecord | None) -> dict[st
         "metadata": orjson.dumps(head.metadata),
         **{name: value for name, value in optional.items() if value},
     }
-
-
-def _stored_digests(submission: Submission) -> list[str]:
-    return [digest_in(each) for each in submission.known]
 
 
 def _slices(submission: Submission, slices: Sequence[Cut]) -> tuple[dict[int, bytes], list[str]]:

@@ -24,16 +24,14 @@ end
 -- beat{core, lease_ms, speed, full, out, fields, versions, leases, worked: [process, price, core µs], costs: [[version,
 -- class, sums]…]} → {the revision of the plan, versions unknown…}
 -- A core's heartbeat: its speed (`full`: measured with enough work), whether it is out of service, the versions it
--- holds, the leases it works under, and what items cost. A core that sends one can read stored texts, which cores of
--- earlier releases cannot. A lease that was taken back is not revived. Versions are unknown if Redis restarted empty:
--- the core announces them again.
+-- holds, the leases it works under, and what items cost. A lease that was taken back is not revived. Versions are unknown
+-- if Redis restarted empty: the core announces them again.
 define('beat', function(ask)
   local core, now, reply = ask.core, now_ms(), { call('GET', keys.PLAN) or '' }
   local price = ask.worked and ask.worked[2] or '-'
   call('HSET', keys.core(core), 'beat_ms', now, 'price', price, unpack(ask.fields))
   call('PEXPIRE', keys.core(core), ask.lease_ms)
   call('ZADD', keys.CORES, now, core)
-  call('ZADD', keys.READERS, now, core)
   if call(ask.out and 'SADD' or 'SREM', keys.OUT_OF_SERVICE, core) == 1 then
     mark('core', core .. (ask.out and ' is out of service' or ' is in service again'))
   end
@@ -70,7 +68,6 @@ end)
 function fleet.forget_core(core)
   local queue = queue_of(core)
   call('ZREM', keys.CORES, core)
-  call('ZREM', keys.READERS, core)
   call('SREM', keys.OUT_OF_SERVICE, core)
   call('ZREM', keys.HELPERS, core)
   call('UNLINK', queue, '_kombu.binding.' .. queue, '_kombu.binding_permanent.' .. queue)

@@ -1,8 +1,7 @@
 -- Hooks: the steps of a job's life at which areas do their part, those of plugins too. An area registers its functions while
 -- the library is loaded (`on`), and they run in that order: the order of the areas in `store.link.library`, then that of the
--- plugins. A function that returns something ends its step there, which only those of `refuse` do.
+-- plugins.
 --
---   refuse(job, ask)            may the job be taken in? Reads only; → the reply to its submit if not
 --   submit(job, ask)            it is taken in: `job.fields` are written to its hash after this
 --   claim(job, changes)         its work begins; `changes` are written to its hash after this
 --   settle(job, stretch)        a stretch of it has its results: {first, succeeded, failed, blob, is_first_failure, commit}
@@ -20,7 +19,7 @@
 -- While a library is loaded Redis gives it no function of Lua's own, not even `ipairs`.
 local hooks, registered, readers = {}, {}, {}
 local STEPS = {
-  'refuse', 'submit', 'claim', 'settle', 'finish', 'finished', 'forget', 'spend', 'give_back', 'delivered', 'beat', 'prune',
+  'submit', 'claim', 'settle', 'finish', 'finished', 'forget', 'spend', 'give_back', 'delivered', 'beat', 'prune',
   'overdue',
 }
 
@@ -28,10 +27,7 @@ for place = 1, #STEPS do
   local step, all = STEPS[place], {}
   registered[step], readers[step] = all, {}
   hooks[step] = function(...)
-    for i = 1, #all do
-      local reply = all[i](...)
-      if reply then return reply end
-    end
+    for i = 1, #all do all[i](...) end
   end
 end
 

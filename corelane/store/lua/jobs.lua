@@ -205,13 +205,12 @@ local function list_job(job, ask)
 end
 
 -- submit{job, version, envelope, submit_us, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, input,
--- fields, stored, is_retry, firsts}, ref…, payload… → {1 if new, created_ms, expires_ms or nil}, {-1, `JOB FINGERPRINT`
--- of the holder of `once`}, or {-3, digests of missing stored texts…}
+-- fields, firsts}, ref…, payload… → {1 if new, created_ms, expires_ms or nil}, or {-1, `JOB FINGERPRINT` of the holder of
+-- `once`}
 -- Writes the job, its refs in the lanes and the bells, in one step. A few payloads come with the call: `firsts` are
 -- their first items. Others were written just before, or are in a file from which the keeper feeds them. A version that
 -- was closed since the job was admitted does not take it. `once` is a key that one job may hold. `fields` are written
--- to the job's hash. With `input` its items are at a URL, and are read from there first. `stored` are the digests of its
--- owner's stored texts that its items name.
+-- to the job's hash. With `input` its items are at a URL, and are read from there first.
 define('submit', function(ask, args)
   local id, fields = ask.job, ask.fields
   local job = { id = id, key = keys.job(id), now = now_ms(), fields = fields, priority = tostring(fields.priority) }
@@ -224,7 +223,7 @@ define('submit', function(ask, args)
   local stays = not fields.results_window
   local refused = admission.refuse(ask.version, stays and fields.total or 0)
   if refused then call('UNLINK', keys.payloads(id), keys.shared_texts(id)) end
-  refused = refused or hooks.refuse(job, ask) or keep_input(job, ask, args)
+  refused = refused or keep_input(job, ask, args)
   if refused then return refused end
   if not stays then add(keys.WINDOWED, ask.version, fields.total) end
   hooks.submit(job, ask)

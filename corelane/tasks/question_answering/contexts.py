@@ -5,8 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from corelane.domain.jobs import Item, JobHead, Text
-from corelane.domain.texts import is_text_id, no_text
+from corelane.domain.jobs import Item, JobHead, Text, no_text
 from corelane.domain.wire import MOST_LISTED, OBJECT_IN_PIECES, at_most
 from corelane.tasks.question_answering.wire import Question
 
@@ -36,8 +35,8 @@ class SharesContexts(JobHead):
         self.items = self.contexts = None
 
     def check_texts(self, items: Iterable[Item]) -> None:
-        """Raise ValueError for an item whose ``context_id`` is not in ``contexts`` and no id of a stored context."""
+        """Raise ValueError for an item whose ``context_id`` is not in ``contexts``."""
         for index, item in enumerate(items):
             name = item.context_id if isinstance(item, Question) else None
-            if name is not None and name not in self.shared_texts and not is_text_id(name):
+            if name is not None and name not in self.shared_texts:
                 raise ValueError(f"item {index}: {no_text(name)}")

@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, Field, model_validator
 
 from corelane.domain.jobs import CallersId, Priority, Text
-from corelane.domain.texts import is_text_id
 from corelane.domain.wire import MOST_LISTED, Wire, at_most, in_pieces
 from corelane.tasks.dialects import Asked, Dialect, HfBody, HfDialect, PipelineParameters, Told
 from corelane.tasks.forms import misplaced
@@ -25,23 +24,14 @@ class LineBody(Wire):
     hints: ClassVar[Mapping[str, str]] = misplaced(AnswerOptions)
     id: CallersId | None = Field(None, description="The caller's own id, returned with the result.")
     question: Text = Field(description="The question.")
-    context: Text | None = Field(None, description="The passage the answer is taken from, of any length.")
-    context_id: CallersId | None = Field(None, description="In place of it: a stored context, `ctx_…`.")
+    context: Text = Field(description="The passage the answer is taken from, of any length.")
     model: str = Field("default", min_length=1, max_length=200, description="A model version, name or alias.")
     options: AnswerOptions = Field(default_factory=AnswerOptions, description="How the question is answered.")
-
-    @model_validator(mode="after")
-    def _one_context(self) -> Self:
-        if (self.context is None) == (self.context_id is None):
-            raise ValueError("give a `context`, or the `context_id` of a stored one")
-        if self.context_id is not None and not is_text_id(self.context_id):
-            raise ValueError("`context_id` must name a stored context: `ctx_` and 64 digits")
-        return self
 
     @property
     def item(self) -> Question:
         """Return the question and its passage as an item of a job."""
-        return Question(id=self.id, question=self.question, context=self.context, context_id=self.context_id)
+        return Question(id=self.id, question=self.question, context=self.context)
 
 
 class AnswerRequest(LineBody):

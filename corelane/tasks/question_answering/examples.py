@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from corelane.domain.texts import text_id
-
 PASSAGE = "The Eiffel Tower was completed in March 1889 and is 330 metres tall."
 
 JOB_EXAMPLES: Mapping[str, Mapping[str, Any]] = {
@@ -27,10 +25,6 @@ JOB_EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "dry_run": {
         "summary": "What a job would take, without asking it",
         "value": {"dry_run": True, "question": "When was the tower completed?", "context": PASSAGE},
-    },
-    "stored": {
-        "summary": "A question about a passage that was stored before (`PUT /v1/contexts/{id}`)",
-        "value": {"question": "How tall is the tower?", "context_id": text_id(PASSAGE)},
     },
     "shared": {
         "summary": "Questions about one passage, which is sent once",

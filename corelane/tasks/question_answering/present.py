@@ -8,8 +8,6 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.texts import is_text_id
-from corelane.errors import InvalidInput
 from corelane.tasks.marking import Piece, cut
 from corelane.tasks.presenting import ItemCall, Presenter, Sample
 from corelane.tasks.question_answering.wire import Answer, AnswerResult, Question
@@ -45,7 +43,6 @@ class AnswerPresenter(Presenter):
     names: Mapping[str, str] = MappingProxyType(
         {
             "context": "passage",
-            "context_id": "stored context",
             "top_k": "answers",
             "max_answer_tokens": "longest answer",
             "min_precision": "least precision",
@@ -58,15 +55,8 @@ class AnswerPresenter(Presenter):
         return samples()
 
     def asked(self, item: dict[str, Any]) -> dict[str, Any]:
-        """Return a question with a passage or a stored context; raise InvalidInput for both, or for an id of none."""
-        stored = item.pop("context_id", "").strip()
-        if not stored:
-            return {"context": "", **item}
-        if "context" in item:
-            raise InvalidInput("give a passage or a stored context, not both")
-        if not is_text_id(stored):
-            raise InvalidInput("this must name a stored context: `ctx_` and 64 digits")
-        return {**item, "context_id": stored}
+        """Return a question with its passage."""
+        return {"context": "", **item}
 
     def line(self, result: Any) -> tuple[str, float | None]:
         """Return the best answer."""

@@ -16,7 +16,7 @@ class Question(Item):
     context_id: CallersId | None = Field(
         None,
         min_length=1,
-        description="In place of `context`: one of the job's `contexts`, or a stored one (`ctx_…`).",
+        description="In place of `context`: the id of one of the job's `contexts`.",
     )
 
     @field_validator("question", "context")
@@ -27,7 +27,7 @@ class Question(Item):
     @model_validator(mode="after")
     def _one_context(self) -> Self:
         if (self.context is None) == (self.context_id is None):
-            raise ValueError("give a `context`, or the `context_id` of one of the job's `contexts` or of a stored one")
+            raise ValueError("give a `context`, or the `context_id` of one of the job's `contexts`")
         return self
 
 

@@ -45,7 +45,7 @@ def test_first_questions_of_the_readme_get_answers_and_those_without_one_null(fl
     asked += [Question(question="How tall is it?", context="The Eiffel Tower is 330 metres tall."), reworded]
     with fleet.client() as client:
         results = list(client.iter_results(client.submit(asked, wait_s=30).id))
-        results.append(client.ask(reworded.question, reworded.context, no_answer=False))
+        results.append(client.ask(reworded.question, reworded.context or "", no_answer=False))
     given = [result.answer and result.answer.text for result in results]
     of_the_readme = ["£10,000", "John Alcock", "1919", "King George V", "the solar wind"]
     assert given == [*of_the_readme, None, None, "330 metres", None, "solar wind"]

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import ValidationError
 
-from api.deps import ReadCaller, StateDep, SubmitCaller
+from api.deps import AS_READER, StateDep, SubmitCaller
 from api.errors import status_of
 from api.jobs import CallerWait
 from api.request_facts import REQUEST_FACTS
@@ -14,7 +14,7 @@ from api.routes.fleet import ModelInfo, choose_model, list_models
 from api.state import AppState
 from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.domain.ids import new_job_id
-from corelane.domain.jobs import DEFAULT_TASK, Item
+from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import CorelaneError, NotFound
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.fields import FormField, fields_of, values_of, written
@@ -34,18 +34,14 @@ router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 #: The longest time that the page waits for a result, in seconds: less than htmx does. Then the job's page takes over.
 WAIT_S = 25.0
 
-#: Stored texts that the form offers; others can be named by their ids.
-MOST_STORED = 100
-
 #: The beginning of the names of fields that are options: an item may have fields of the same names.
 OPTION = "options."
 
 
-@router.get("/ask")
+@router.get("/ask", dependencies=[AS_READER])
 async def show_ask(
     request: Request,
     state: StateDep,
-    caller: ReadCaller,
     model: Annotated[str, Query(max_length=200)] = DEFAULT_ALIAS,
     sample: str = "",
 ) -> Response:
@@ -56,7 +52,7 @@ async def show_ask(
     given = request.query_params if chosen is None else chosen.item
     form = {name: written(given[name]) for name in task.item.model_fields if name in given} | {"model": model}
     shown: dict[str, Any] = {"form": form, "is_open": False, "sample": sample, "outcome": None, "faults": []}
-    return render(request, "ask.html", **shown, **await about_form(state, caller.owner, models, task))
+    return render(request, "ask.html", **shown, **await about_form(state, models, task))
 
 
 @router.post("/ask")
@@ -69,7 +65,7 @@ async def ask(request: Request, state: StateDep, caller: SubmitCaller) -> Respon
         return go_to(request, "ask", model=model)
     shown: dict[str, Any] = {"form": form, "is_open": True, "sample": "", "outcome": None, "faults": [], "task": task}
     if not is_htmx(request):
-        shown |= await about_form(state, caller.owner, models, task)
+        shown |= await about_form(state, models, task)
     status = 200
     try:
         item, more = read_item(task, model, form)
@@ -100,9 +96,8 @@ def fields_for(task: Task) -> tuple[list[FormField], list[FormField]]:
     return list(fields_of(item, task.example)), list(fields_of(options, {}, OPTION))
 
 
-async def about_form(state: AppState, owner: str, models: list[ModelInfo], task: Task) -> dict[str, Any]:
-    """Return the choices and the fields of the form: samples, stored texts, and models with their tasks."""
-    stored = (await state.store.stored_texts.page(owner, None, MOST_STORED)).data if task.shares else []
+async def about_form(state: AppState, models: list[ModelInfo], task: Task) -> dict[str, Any]:
+    """Return the choices and the fields of the form: samples, and models with their tasks."""
     fields, options = fields_for(task)
     models = [model for model in models if model.state == "open"]
     names = sorted({name for model in models for name in (model.name, *model.aliases)} - {DEFAULT_ALIAS})
@@ -110,7 +105,6 @@ async def about_form(state: AppState, owner: str, models: list[ModelInfo], task:
     return {
         "task": task,
         "samples": samples_of(task),
-        "stored": stored,
         "models": models,
         "names": [(DEFAULT_ALIAS, usual.name), *((name, choose_model(models, name).task) for name in names)],
         "fields": fields,
@@ -124,15 +118,6 @@ def read_item(task: Task, model: str, form: Mapping[str, str]) -> tuple[dict[str
     item = task.present.asked(values_of(of_item, form))
     options = values_of([field for field in of_options if form.get(field.name, "") != field.default], form)
     return item, ({} if model == DEFAULT_ALIAS else {"model": model}) | ({"options": options} if options else {})
-
-
-async def whole(state: AppState, owner: str, task: Task, item: Item) -> Item | None:
-    """Return an item with its text in place of the id of a stored one; None if that was deleted in the meantime."""
-    beside, text, text_id = task.parts(item)
-    if text is None and text_id is not None:
-        text = await state.store.stored_texts.text(owner, text_id)
-        return task.item.model_validate(task.fields(beside, text, None)) if text else None
-    return item
 
 
 async def send(
@@ -152,7 +137,7 @@ async def send(
     result = task.result.model_validate(found[0]) if found else None
     job = await state.jobs.describe(record, is_held=submitted.is_held)
     model = next((each for each in (await list_models(state)).data if each.id == job.model), None)
-    item = await whole(state, owner, task, items[0])
+    item = items[0]
     return {
         "job": job,
         "result": result,

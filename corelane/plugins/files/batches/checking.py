@@ -6,7 +6,7 @@ line never affects another. The batch's endpoint is the dialect of its lines.
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -16,13 +16,12 @@ from pydantic import ValidationError
 
 from corelane.domain.batches import BatchError
 from corelane.domain.jobs import Item, JobHead, Priority
-from corelane.domain.texts import Known, named_in
-from corelane.errors import InvalidInput, TooLarge, UnknownText
+from corelane.errors import InvalidInput, TooLarge
 from corelane.errors.sentences import first_fault
 from corelane.plugins.files.settings import FilesFields
 from corelane.settings import Settings
 from corelane.submitting.dry_run import MAX_ERRORS
-from corelane.submitting.items import id_of, no_such, read_line
+from corelane.submitting.items import id_of, read_line
 from corelane.submitting.lines import InputLine, cut_lines
 from corelane.submitting.ndjson import item_fields
 from corelane.submitting.submitter import Submitter
@@ -51,7 +50,6 @@ class GoodLine:
     model: str
     options: str
     items: Sequence[tuple[Item, int]]
-    stored: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +96,6 @@ class Sorter:
         self._settings, self._most = settings, settings.of(FilesFields).max_file_lines
         self._dialect = DIALECTS[endpoint]
         self._form, self._example = line_form(self._dialect), orjson.dumps(dict(self._dialect.example)).decode()
-        #: The stored texts that lines may name, by id.
-        self.known: dict[str, Known] = {}
         #: Model and options of each group, in the order of their first lines.
         self.groups: list[tuple[str, str]] = []
         #: The number of lines read, the number of lines that cannot be asked, and the errors of the first of them.
@@ -110,17 +106,12 @@ class Sorter:
         self._places: dict[tuple[str, str], int] = {}
         self._seen: dict[bytes, int] = {}
 
-    async def blocks(
-        self, content: Iterable[bytes], find: Callable[[set[str]], Awaitable[dict[str, Known]]]
-    ) -> AsyncIterator[list[Sorted]]:
-        """Yield a file's lines in blocks, up to a batch's limit; ``find`` returns stored texts by their ids."""
+    async def blocks(self, content: Iterable[bytes]) -> AsyncIterator[list[Sorted]]:
+        """Yield a file's lines in blocks, up to a batch's limit."""
         lines = cut_lines(content, self._settings.max_body_bytes)
         while max(self.lines, self.items) <= self._most and (
             read := await asyncio.to_thread(lambda: list(islice(lines, BLOCK_LINES)))
         ):
-            named = {each for line in read for each in named_in(line.text or b"")}
-            if wanted := named - self.known.keys():
-                self.known |= await find(wanted)
             yield await asyncio.to_thread(self._sort_all, read)
 
     @property
@@ -180,16 +171,12 @@ class Sorter:
             asked = self._dialect.read(body)
         except ValidationError as error:
             raise InvalidInput(f"{first_fault(error, self._form)}; a body is such as {self._example}") from None
-        task, stored = task_named(asked.options.task), []
+        task = task_named(asked.options.task)
         for item in asked.items:
             task.check(self._settings, f"line {number}: ", item)
-            if (text_id := task.parts(item)[2]) is not None:
-                stored.append(text_id)
-                if text_id not in self.known:
-                    raise UnknownText(no_such(text_id))
-        estimator = Estimator({}, asked.options, self.known)
+        estimator = Estimator({}, asked.options)
         items = [(item, estimator.tokens(item)) for item in asked.items]
-        return GoodLine(body.model or "", stored_options(asked.options).decode(), items, stored)
+        return GoodLine(body.model or "", stored_options(asked.options).decode(), items)
 
     def _place(self, line: GoodLine) -> int:
         """Return the group of a line."""

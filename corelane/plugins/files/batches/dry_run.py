@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from functools import partial
 
 from corelane.domain.batches import BatchRequest, window_s
 from corelane.domain.forecast import Size
@@ -36,8 +35,7 @@ class BatchDryRun:
 
     async def run(self, file_id: str, content: Iterator[bytes]) -> BatchForecast:
         """Read the whole file and forecast the batch; raise NotReady as a job would, and the errors of storage."""
-        find = partial(self._submitter.texts.find_some, self._owner)
-        async for block in self._sorter.blocks(content, find):
+        async for block in self._sorter.blocks(content):
             for model, options in self._sorter.groups[len(self._groups) :]:
                 self._groups.append(await self._open(model, options))
             await asyncio.to_thread(self._measure, block)
@@ -51,7 +49,7 @@ class BatchDryRun:
         except InvalidInput as error:
             self._sorter.note_error(error.code, error.detail)
             return None
-        return await self._dry_runs.begin(head, self._owner, admission, self._sorter.known)
+        return await self._dry_runs.begin(head, self._owner, admission)
 
     def _measure(self, block: Sequence[Sorted]) -> None:
         for line, good in block:

@@ -7,7 +7,6 @@ Submitting uses the ids chosen while reading, until the batch is in progress.
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -39,8 +38,7 @@ async def read_input(tools: BatchTools, record: BatchRecord) -> dict[str, Any]:
     sorter = Sorter(tools.settings, record.endpoint)
     with ExitStack() as stack:
         plan, files = stack.enter_context(tools.writing(plan_name)), GroupFiles(tools, stack)
-        find = partial(tools.submitter.texts.find_some, record.owner)
-        async for block in sorter.blocks(tools.storage.read(record.input_file), find):
+        async for block in sorter.blocks(tools.storage.read(record.input_file)):
             plan.write(b"".join(line.encode() for line, _ in block))
             for line, good in block:
                 if good is not None and line.group is not None:
@@ -75,7 +73,6 @@ class GroupFiles:
         self._files[place].write(b"".join(encode_line(task.row(item, {}), tokens) for item, tokens in line.items))
         tokens = group.tokens + sum(tokens for _, tokens in line.items)
         self.groups[place] = replace(group, items=group.items + len(line.items), tokens=tokens, lines=group.lines + 1)
-        group.stored.extend(each for each in line.stored if each not in group.stored)
 
 
 async def submit_groups(tools: BatchTools, record: BatchRecord, now_ms: int) -> tuple[Group, ...]:
@@ -106,8 +103,7 @@ async def _submit(tools: BatchTools, record: BatchRecord, place: int, group: Gro
     left_s = max(0.001, (record.expires_ms - now_ms) / 1000)
     head = await group_head(tools.submitter, group.model, group.options, left_s)
     head = head.model_copy(update={"metadata": {"batch_id": record.id, "batch_group": str(place)}})
-    known = await tools.submitter.texts.find(record.owner, group.stored) if group.stored else {}
     admission = await tools.submitter.admit(head, record.owner, group.job)
     file = ItemFile(tools.items_name(group.job), group.items, group.tokens)
-    submission = Submission(head, record.owner, file=file, id=group.job, request=record.origin, known=known)
+    submission = Submission(head, record.owner, file=file, id=group.job, request=record.origin)
     await tools.submitter.submit(submission, admission)

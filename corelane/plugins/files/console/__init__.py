@@ -1,4 +1,4 @@
-"""The console's pages of files, batches and stored texts.
+"""The console's pages of files and batches.
 
 The console asks for them (``Plugin.console``), so they may use the console's modules. Without the console nothing here
 is loaded.
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corelane.domain.texts import WIRE_NAMES as TEXTS
 from corelane.plugins.console.pages.nav import ConsolePages, NavEntry
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from corelane.plugins.console.pages.stream import Feed
 
-NAV = (NavEntry(TEXTS.title(), TEXTS, "c"), NavEntry("Files", "files", "f"), NavEntry("Batches", "batches", "b"))
+NAV = (NavEntry("Files", "files", "f"), NavEntry("Batches", "batches", "b"))
 
 
 def pages() -> ConsolePages:
@@ -26,6 +25,6 @@ def pages() -> ConsolePages:
 
 def load() -> "tuple[Sequence[APIRouter], dict[str, Feed]]":
     """Return the pages' routes, and the feed of a batch's page."""
-    from corelane.plugins.files.console import files, texts
+    from corelane.plugins.files.console import files
 
-    return (texts.router, files.router), {"batch": files.feed}
+    return (files.router,), {"batch": files.feed}

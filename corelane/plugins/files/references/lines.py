@@ -9,13 +9,15 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.texts import WIRE_NAMES
 from corelane.errors import InputFailed, TooLarge
 from corelane.settings import Settings
 from corelane.submitting.items import ItemChecker
 from corelane.submitting.lines import BYTE_ORDER_MARK
 from corelane.submitting.ndjson import item_fields
 from corelane.submitting.submitter import check_texts
+
+#: The field of a head that has the texts which items share.
+SHARED = "contexts"
 
 #: zlib's name for gzip's format.
 GZIP = 16 + zlib.MAX_WBITS
@@ -62,15 +64,15 @@ def unpacked(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 def take_head(settings: Settings, checker: ItemChecker, value: Any) -> bool:
     """Read the shared texts of a first line, or return False if it is an item; raise InputFailed for more fields."""
-    if not isinstance(value, dict) or WIRE_NAMES not in value or not item_fields().isdisjoint(value):
+    if not isinstance(value, dict) or SHARED not in value or not item_fields().isdisjoint(value):
         return False
-    if others := sorted(set(value) - {WIRE_NAMES, "items"}):
+    if others := sorted(set(value) - {SHARED, "items"}):
         raise InputFailed(f"the input has {others[0][:64]!r} beside its items: put it into the request")
-    texts = value[WIRE_NAMES]
+    texts = value[SHARED]
     if checker.texts and texts:
-        raise InputFailed(f"the request has `{WIRE_NAMES}`, and so has the input: leave one of them out")
+        raise InputFailed(f"the request has `{SHARED}`, and so has the input: leave one of them out")
     if not isinstance(texts, dict) or not all(isinstance(text, str) and text.strip() for text in texts.values()):
-        raise InputFailed(f"the input's `{WIRE_NAMES}` must be an object of texts")
+        raise InputFailed(f"the input's `{SHARED}` must be an object of texts")
     try:
         check_texts(settings, texts)
     except TooLarge as error:
@@ -98,7 +100,7 @@ def read_document(chunks: Iterable[bytes], most_bytes: int) -> Any:
 def items_of(settings: Settings, document: Any, checker: ItemChecker) -> list[Any]:
     """Return the items of a document: a list of them, or an object with ``items`` and perhaps shared texts."""
     if isinstance(document, dict) and "items" in document:
-        if not take_head(settings, checker, {WIRE_NAMES: {}} | document) or not isinstance(document["items"], list):
+        if not take_head(settings, checker, {SHARED: {}} | document) or not isinstance(document["items"], list):
             raise InputFailed("`items` of the input must be a list")
         return document["items"]
     if not isinstance(document, list):

@@ -7,7 +7,6 @@ lines are plain, or else skips the lines that were read. The job begins after th
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 
 import orjson
 
@@ -89,7 +88,6 @@ class InputReader:
                 settings,
                 self._store.shared_texts(record),
                 record.options,
-                partial(self._store.pin_text, record),
                 refuses=record.invalid_items == "refuse",
             )
             if format_of(url) == "json":

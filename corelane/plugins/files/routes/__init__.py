@@ -1,1 +1,1 @@
-"""The routes of files, batches and stored texts."""
+"""The routes of files and batches."""

@@ -1,1 +1,1 @@
-"""Files, batches, stored texts, and jobs with input or output by URL, in Redis."""
+"""Files, batches, and jobs with input or output by URL, in Redis."""

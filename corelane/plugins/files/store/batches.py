@@ -5,7 +5,7 @@ lease changes nothing. Callers themselves cancel.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
 import orjson
@@ -46,15 +46,13 @@ class Group:
     items: int
     tokens: int
     refused: tuple[str, str] | None = None
-    #: Stored texts that the lines name.
-    stored: list[str] = field(default_factory=list)
     #: Number of lines; 0 if each is one item.
     lines: int = 0
 
     def fields(self) -> dict[str, Any]:
         """Return the fields to store. Empty ones are left out: keepers of earlier releases do not know all of them."""
         given = asdict(self) | {"lines": 0 if self.lines == self.items else self.lines}
-        return {name: value for name, value in given.items() if name not in ("stored", "lines") or value}
+        return {name: value for name, value in given.items() if name != "lines" or value}
 
 
 @dataclass(frozen=True, slots=True)

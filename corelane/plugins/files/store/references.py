@@ -5,7 +5,6 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.texts import Known, digest_in
 from corelane.plugins.files.store import keys as own_keys
 from corelane.settings import Settings
 from corelane.store import keys
@@ -14,7 +13,6 @@ from corelane.store.jobs.store import JobStore
 from corelane.store.link.blocking import Link
 from corelane.store.link.lease import Lease
 from corelane.store.link.link import call, texts
-from corelane.store.texts import TextStore
 
 #: The right to read inputs and write outputs. A keeper that has not extended it for this long is considered dead.
 CARRIER = Lease(own_keys.CARRIER, ttl_ms=10_000)
@@ -112,13 +110,6 @@ class ReferenceStore:
                 ("HSET", keys.job(record.id), keys.TEXT_IDS, orjson.dumps(list(shared))),
             ],
         )
-
-    def pin_text(self, record: JobRecord, name: str) -> Known | None:
-        """Make an open job keep a stored text of its owner; return its facts, None if it does not exist."""
-        if not self._link.run("pin_text", job=record.id, owner=record.owner, digest=digest_in(name)):
-            return None
-        found = self._link.read(lambda link: TextStore(link).known(record.owner, [name], held=True))
-        return found.get(name)
 
     def note_input(self, job: str, before: str, after: ReadProgress, retry_s: float | None = None) -> bool:
         """Note how far an input was read; return False if the job is final, or another keeper has continued it."""

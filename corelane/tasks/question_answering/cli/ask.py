@@ -43,10 +43,7 @@ def ask(
     options: AnswerOptions,
     context: Annotated[
         str, typer.Option("--context", "-c", help="The passage: a file, the text itself, or - (stdin).")
-    ] = "",
-    context_id: Annotated[
-        str | None, typer.Option(metavar="CONTEXT", help="In place of it: the id of a stored context.")
-    ] = None,
+    ],
     url: UrlOption = None,
     model: ModelOption = "default",
     api_key: KeyOption = None,
@@ -56,21 +53,16 @@ def ask(
     """Ask one question about a passage. Ctrl-C cancels it."""
     if not question.strip():
         raise InvalidInput('the question is empty; ask one, as in: corelane ask "Who signed it?" --context FILE')
-    if bool(context) == (context_id is not None):
-        raise InvalidInput("give the passage by --context, or a stored one by --context-id")
-    passage = read_context(context) if context_id is None else ""
-    if context_id is None and not passage.strip():
+    passage = read_context(context)
+    if not passage.strip():
         raise InvalidInput("the passage is empty; name a file that holds it, or give its text")
-    about = {"context": passage} if context_id is None else {"context_id": context_id}
-    item = {"question": question, **about}
+    item = {"question": question, "context": passage}
     parts: JobParts = {"model": model, "options": options}
     if priority is not Priority.NORMAL:
         parts["priority"] = priority
     errors = error_console()
     with connect(url, api_key, on_wait=WaitNotice(errors)) as client:
         result = result_for(client, item, parts, errors, WORDS)
-        if context_id is not None and not as_json and result.answer is not None:
-            passage = client.read_context(context_id)
     if as_json:
         print_line(result)
     check(result, WORDS)

@@ -30,7 +30,7 @@ def batch(
         Path,
         typer.Argument(
             metavar="QUESTIONS",
-            help="Lines of JSON with question, context (or context_id) and id, or a .csv with these columns; - is "
+            help="Lines of JSON with question, context and id, or a .csv with these columns; - is "
             "standard input; s3://… or https://… is read by the service.",
         ),
     ] = STANDARD,

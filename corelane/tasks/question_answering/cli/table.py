@@ -14,7 +14,7 @@ from corelane.errors import InvalidInput
 COLUMNS = ("index", "id", "status", "answer", "start", "end", "score", "no_answer_score", "windows", "error", "model")
 
 #: The CSV columns of questions: the fields of an item.
-FIELDS = ("id", "question", "context", "context_id")
+FIELDS = ("id", "question", "context")
 
 #: Longest field of a CSV, in characters.
 LONGEST_FIELD = 2**27
@@ -47,11 +47,11 @@ def number_rows(stream: Iterable[bytes]) -> Iterator[NumberedLine]:
     """Yield the non-blank rows below the header as lines of JSON; an empty cell is left out."""
     rows = iter(_CsvReader(stream))
     header = [name.strip() for name in next(rows, [])]
-    needed = ("question", "context_id" if "context_id" in header else "context")
+    needed = ("question", "context")
     wrong = [f"has no column `{name}`" for name in needed if name not in header]
     wrong += [f"has a column {name[:64]!r}, which is no field of a question" for name in header if name not in FIELDS]
     if wrong:
-        raise InvalidInput(f"the CSV's first row {wrong[0]}; it names question, context (or context_id) and perhaps id")
+        raise InvalidInput(f"the CSV's first row {wrong[0]}; it names question, context and perhaps id")
     for index, row in enumerate(rows):
         if row:
             fields = {name: text for name, text in zip(header, row, strict=False) if text}

@@ -39,16 +39,6 @@
     setTimeout(() => { for (const field of empty) field.disabled = false; });
   });
 
-  // A field that another one stands in for is not sent.
-  const giveWay = (field) => {
-    const other = document.getElementById(field.dataset.insteadOf);
-    other.disabled = field.value.trim() !== "";
-  };
-  for (const field of document.querySelectorAll("[data-instead-of]")) {
-    field.addEventListener("input", () => giveWay(field));
-    giveWay(field);
-  }
-
   // The form is that of the model's task: another model of the same task leaves what was typed as it is.
   document.addEventListener("change", (event) => {
     const chosen = event.target.closest?.("select[data-task]");

@@ -38,6 +38,7 @@ WAYS: list[tuple[Any, str, str]] = [
     ({"question": "Who?"}, "invalid_input", "give a `context`"),
     ({"question": "Who?", "context": "Ada.", "contxt": "Ada."}, "invalid_input", "contxt: there is no such field"),
     ({"question": "Who?", "context_id": "nowhere"}, "invalid_input", "there is no 'nowhere'"),
+    ({"question": "Who?", "context": 5}, "invalid_input", "context: a text is wanted"),
     ({"question": "Who?" * 100, "context": "Ada."}, "too_large", "the question is longer than 300 characters"),
     ({"id": 1.5, "question": "Who?", "context": "Ada."}, "invalid_input", "id: a text is wanted"),
 ]

@@ -18,8 +18,8 @@ SENTENCES: dict[str, tuple[str, Any, str, str]] = {
         "answers",
         {**OK, "contxt": "c"},
         "contxt",
-        "there is no such field, did you mean `context` or `context_id`? (there are `id`, `question`, `context`, "
-        "`context_id`, `model`, `options`, `priority`)",
+        "there is no such field, did you mean `context`? (there are `id`, `question`, `context`, `model`, `options`, "
+        "`priority`)",
     ),
     "unknown field of a part": (
         "batches",
@@ -33,7 +33,7 @@ SENTENCES: dict[str, tuple[str, Any, str, str]] = {
         "there is no such field, did you mean `seconds`? (there are `anchor`, `seconds`)",
     ),
     "missing field": ("answers", {"context": "Ada"}, "question", "this is required"),
-    "no context": ("answers", {"question": "Who?"}, "body", "give a `context`, or the `context_id` of a stored one"),
+    "no context": ("answers", {"question": "Who?"}, "context", "this is required"),
     "empty text": ("answers", {**OK, "question": ""}, "question", "at least 1 character is wanted"),
     "no items": ("jobs", {"items": []}, "items", "it has 0 entries, and at least 1 entry must be there"),
     "not a list": ("jobs", {"items": 3}, "items", "a list is wanted"),

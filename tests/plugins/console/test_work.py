@@ -22,7 +22,7 @@ from tests.plugins.console.conftest import OWN, text_of
 LINE = b'{"custom_id":"1","method":"POST","url":"/v1/answers","body":{"question":"q","context":"c"}}\n'
 
 
-@pytest.mark.parametrize("page", ["ask", "jobs", "contexts", "files", "batches", "webhooks"])
+@pytest.mark.parametrize("page", ["ask", "jobs", "files", "batches", "webhooks"])
 def test_every_page_has_a_friendly_empty_state(console: TestClient, page: str) -> None:
     found = console.get(f"/console/{page}")
     assert found.status_code == 200
@@ -148,7 +148,7 @@ def test_uploaded_file_may_be_larger_than_other_bodies(settings: Settings, core:
 
 @pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "multipart/form-data; boundary=b"])
 def test_form_is_short(kind: str, console: TestClient) -> None:
-    for path, most in (("sign-in", 4096), ("models/load", 4096), ("ask", 65_536), ("contexts", 65_536)):
+    for path, most in (("sign-in", 4096), ("models/load", 4096), ("ask", 65_536)):
         for size in (most, most + 1):
             for content in (b"&" * size, iter([b"&" * size])):
                 found = console.post(f"/console/{path}", content=content, headers={"Content-Type": kind})
@@ -172,7 +172,6 @@ def test_scopes_are_those_of_the_api(office: Office) -> None:
         f"jobs/{job}/cancel",
         f"jobs/{job}/retry",
         f"jobs/{job}/delete",
-        "contexts",
         "files",
         "batches",
         "ask",

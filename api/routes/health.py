@@ -12,7 +12,7 @@ from api.deps import StateDep
 from api.errors import documented
 from api.middleware.fast_path import FastRequest
 from api.state import AppState
-from corelane.domain.health_issues import DISK_FULL
+from corelane.domain.conditions import DISK_FULL
 from corelane.errors import NotReady, Unavailable
 from corelane.metrics.definitions import STORE_UP
 from corelane.metrics.exposition import MetricSample, render

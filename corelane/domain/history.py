@@ -16,9 +16,7 @@ class HistoryPoint(BaseModel):
     p50_s: float | None = Field(description="Median time of a job, in seconds.")
     p95_s: float | None = Field(description="95 in 100 jobs took no longer, in seconds.")
     wait_p95_s: float | None = Field(description="95 in 100 jobs waited no longer for a core, in seconds.")
-    backlog_s: float | None = Field(
-        description="Time that the waiting work takes; while no core is there, at the last speed."
-    )
+    backlog_s: float = Field(description="Time that the cores need for all that waits, without what is paused.")
     waiting_tokens: int = Field(description="Tokens that wait, those in files included.")
     open_items: int
     padding_ratio: float | None = Field(description="Padding's share of the tokens read.")

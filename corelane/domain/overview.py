@@ -3,84 +3,40 @@
 The console, ``corelane top`` and clients read it. Every rate is of the whole fleet. Tokens are estimates.
 """
 
-from enum import StrEnum
 from typing import Literal
 
 import orjson
 from pydantic import BaseModel, Field
 
-from corelane.domain.health_issues import HealthIssue
-from corelane.domain.jobs import Priority
+from corelane.domain.conditions import HealthIssue
 from corelane.domain.pauses import Pause, PauseKind
 
 
-class Sign(StrEnum):
-    """Which way the backlog goes."""
+class WaitingInfo(BaseModel):
+    """What waits, and how long the cores need for it."""
 
-    IDLE = "idle"
-    DRAINING = "draining"
-    GROWING = "growing"
-    STALLED = "stalled"
-    PAUSED = "paused"
-
-
-class ForecastInfo(BaseModel):
-    """The forecast of when the waiting work will be done, if it will."""
-
-    sign: Sign = Field(
-        description="idle, draining, growing (it will not drain), stalled (nothing is answered), or paused (all of it)."
-    )
-    text: str = Field(description="The same in a sentence, with the time or the reason.")
+    text: str = Field(description="The same in a line.")
     open_items: int = Field(0, description="Items of open jobs that are not answered.")
-    waiting_tokens: int = Field(0, description="Tokens that wait, those in files included.")
-    backlog_s: float = Field(0, description="Time that the cores need for all open work, in seconds.")
-    clear_in_s: float | None = Field(None, description="When it is done, with what arrives meanwhile; null if never.")
-    items_per_s: float = Field(0, description="Items answered a second, of late.")
-    tokens_per_s: float = Field(0, description="Tokens answered a second, of late.")
-    arriving_tokens_per_s: float = Field(0, description="Tokens that arrive a second; one large job is no rate.")
-
-
-class PromiseInfo(BaseModel):
-    """The promises that were kept, early or late, since the beginning."""
-
-    kept: int = 0
-    early: int = 0
-    late: int = 0
-    hit_rate: float | None = Field(None, description="Share that ended within the promised interval; null without any.")
+    tokens: int = Field(0, description="Tokens that wait, those in files included.")
+    tokens_per_s: float = Field(0, description="Tokens a second that the cores answer while they have work.")
+    seconds: float | None = Field(
+        None, description="The tokens that wait or are at work, without paused ones, by this rate; null without a core."
+    )
 
 
 class DoneCount(BaseModel):
-    """The work done in a stretch of time."""
+    """The work done in the last minute."""
 
     items: int = 0
     jobs: int = 0
     failed: int = Field(0, description="Items that failed.")
 
 
-class DoneInfo(BaseModel):
-    """The work done recently."""
-
-    last_minute: DoneCount = Field(default_factory=DoneCount)
-    last_hour: DoneCount = Field(default_factory=DoneCount)
-
-
 class LatencyInfo(BaseModel):
-    """The time that recent jobs took, in seconds; null if no job ended."""
+    """The time that the jobs of the last minute took, in seconds; null if no job ended."""
 
     p50_s: float | None = None
     p95_s: float | None = None
-
-
-class LaneInfo(BaseModel):
-    """The waiting work for one version at one priority."""
-
-    version: str
-    priority: Priority
-    waiting_tokens: int
-    oldest_wait_s: float = Field(description="How long its oldest job has been open.")
-    backlog_s: float | None = Field(
-        description="Time that the cores that hold the version need for it; null if none does, or all of it is paused."
-    )
 
 
 class CoreVersion(BaseModel):
@@ -105,11 +61,18 @@ class CoreOverview(BaseModel):
     restarts: int = 0
     device: dict[str, float] = Field(default_factory=dict, description="As in GET /v1/cores.")
 
+    @property
+    def host(self) -> str:
+        """Return the host in its name."""
+        return self.name.rpartition("/")[0]
+
 
 class ModelOverview(BaseModel):
-    """The work of one version in the last minute."""
+    """What waits for one version, and its work in the last minute."""
 
     version: str
+    waiting_tokens: int = Field(0, description="Tokens that wait for it, those in files included.")
+    oldest_wait_s: float = Field(0, description="How long the oldest of its waiting jobs has been open.")
     arriving_items_per_s: float = Field(0, description="Items submitted a second.")
     items_per_s: float = Field(0, description="Items answered a second, failed ones included.")
     tokens_per_s: float = Field(0, description="Tokens read a second, padding left out.")
@@ -135,11 +98,9 @@ class Overview(BaseModel):
 
     object: Literal["overview"] = "overview"
     at: str = Field(description="When this was read; it is at most a second old.")
-    forecast: ForecastInfo
-    promises: PromiseInfo = Field(default_factory=PromiseInfo)
-    done: DoneInfo = Field(default_factory=DoneInfo)
+    waiting: WaitingInfo
+    last_minute: DoneCount = Field(default_factory=DoneCount)
     latency: LatencyInfo = Field(default_factory=LatencyInfo)
-    lanes: list[LaneInfo] = Field(default_factory=list)
     cores: list[CoreOverview] = Field(default_factory=list)
     models: list[ModelOverview] = Field(default_factory=list)
     troubles: list[HealthIssue] = Field(default_factory=list)

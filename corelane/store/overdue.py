@@ -6,13 +6,10 @@ overdue.
 
 from collections.abc import Mapping
 
-from corelane.metrics.conditions import WORK_OVERDUE
+from corelane.domain.conditions import WORK_OVERDUE
 from corelane.plugin import installed
 from corelane.store.link.link import CommonLink, pairs
 from corelane.store.plugin import StorePlugin
-
-#: Work that could go on but has waited longer than this shows that something is broken, in seconds.
-OVERDUE_S = WORK_OVERDUE.bound
 
 #: The kinds of work, with the command responsible for each.
 CARRIERS = {
@@ -33,4 +30,4 @@ async def read_waits(link: CommonLink) -> Waits:
 
 def only_overdue(waits: Waits) -> Waits:
     """Return the kinds of work that have waited for too long."""
-    return {name: waited_s for name, waited_s in waits.items() if waited_s > OVERDUE_S}
+    return {name: waited_s for name, waited_s in waits.items() if WORK_OVERDUE.holds(waited_s)}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from corelane.plugin import Plugin
 
 if TYPE_CHECKING:
-    from corelane.domain.health_issues import HealthIssue
+    from corelane.domain.conditions import HealthIssue
     from corelane.metrics.exposition import MetricSample
     from corelane.settings import Settings
     from corelane.store.jobs.store import JobStore

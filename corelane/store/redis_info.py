@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import redis.exceptions
 
-from corelane.metrics.conditions import MEMORY_SHARE
+from corelane.domain.conditions import MEMORY_SHARE
 from corelane.store.link.link import CommonLink
 
 

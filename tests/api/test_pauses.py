@@ -59,7 +59,7 @@ def test_pause_is_told_to_all_who_wait_and_seen_by_operators_until_it_ends(offic
     assert f"{kind} {name} is paused by {OPS} since " in waiting["waiting_for"]
     assert waiting["promise"]["finish_at"] is None
     seen = office.call(OPS, "GET", "/v1/overview").json()
-    assert seen["forecast"]["sign"] == "paused"
+    assert seen["waiting"]["text"] == "1 item waits, all paused"
     assert [(each["kind"], each["name"]) for each in seen["paused"]] == [(kind, name)]
     [issue] = seen["troubles"]
     assert (issue["part"], OPS in issue["text"]) == (f"{kind} {name}", True)

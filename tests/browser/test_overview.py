@@ -1,4 +1,4 @@
-"""The overview in a browser: live parts, the pulse, what a read key sees, streams of hidden pages."""
+"""The overview in a browser: live parts, charts, what a read key sees, streams of hidden pages."""
 
 import time
 from collections.abc import Callable
@@ -6,7 +6,8 @@ from collections.abc import Callable
 import orjson
 from playwright.sync_api import Page, expect
 
-from corelane.plugins.console.points import Point
+from corelane.domain.history import HistoryPoint
+from corelane.plugins.console import keys
 from tests.api.conftest import Service
 from tests.browser.conftest import Watched, aside, say, sign_in
 from tests.tools.waiting import eventually
@@ -14,20 +15,19 @@ from tests.tools.waiting import eventually
 
 def test_overview_follows_what_happens(page: Page, service: Service) -> None:
     page.goto(f"{service.url}/console/")
-    expect(page.locator("#forecast")).to_contain_text("Nothing waits")
+    expect(page.locator("#now")).to_contain_text("Nothing waits")
     aside(service.bench.submit, 3)
-    expect(page.locator("#forecast")).to_contain_text("3 waiting")
-    expect(page.locator("#lanes")).to_contain_text("tiny@1")
+    expect(page.locator("#now")).to_contain_text("3 items wait")
+    expect(page.locator("#models")).to_contain_text("tiny@1")
     say(service, state="busy", items="1240")
-    expect(page.locator("#cores .badge")).to_have_text("busy")
-    expect(page.locator("#pulse-now")).to_contain_text("in the last second")
+    expect(page.locator("#cores .tile.is-busy")).to_have_count(1)
 
 
 def test_charts_show_history_with_its_marks(page: Page, service: Service) -> None:
     raw, now = service.bench.raw, int(time.time() * 1000)
+    point = dict.fromkeys(HistoryPoint.model_fields.keys() - {"at"}, 0) | {"p50_s": 0.02, "p95_s": 0.2, "busy": 0.5}
     for age_s in (30, 20, 10):
-        point = Point(now - age_s * 1000, items_s=age_s, p50_s=0.02, p95_s=0.2, backlog_s=1.5, busy=0.5)
-        raw.xadd("cl:history:fine", {"point": orjson.dumps(point.encode())}, id=f"{point.at_ms}-0")
+        raw.xadd(keys.HISTORY, {"point": orjson.dumps(point | {"items_s": age_s})}, id=f"{now - age_s * 1000}-0")
     raw.xadd("cl:marks", {"kind": "deploy", "text": "<b>2.0</b>"}, id=f"{now - 15_000}-0")
     page.goto(f"{service.url}/console/")
     expect(page.locator("#charts canvas")).to_have_count(4)

@@ -13,7 +13,6 @@ import pytest
 
 from corelane.domain.overview import device_figures
 from corelane.engine.backends.neuron.monitor import MonitorTotals, figures
-from corelane.plugins.console import top_view
 from tests.tools.neuron import STAND_IN, Machine, neuron_environment
 from tests.tools.waiting import eventually
 from workers.core import device as devices
@@ -297,6 +296,4 @@ def test_figures_are_shown_as_one_number_each() -> None:
         '{"utilization": 0.5, "host_vcpu": 0.2, "memory_bytes": 7, "errors": {"hardware": 1, "numerical": 2}}'
     )
     assert told == {"utilization": 0.5, "host_vcpu": 0.2, "memory_bytes": 7, "errors": 3}
-    assert top_view.device(told).plain == "50% 3 errors"
     assert device_figures("") == {}
-    assert top_view.device({}).plain == ""

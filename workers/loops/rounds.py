@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping
 from celery import Celery
 
 from corelane.broker.app import ring_core
+from corelane.domain.conditions import WORK_OVERDUE
 from corelane.domain.dispatch import Core
 from corelane.domain.request_facts import trace_id
 from corelane.log import get_logger
 from corelane.store.feeding import Feeder
-from corelane.store.overdue import CARRIERS, OVERDUE_S, Waits
+from corelane.store.overdue import CARRIERS, Waits
 from corelane.store.upkeep import Upkeep
 from corelane.tracing import Attributes, Tracer, is_sampled
 
@@ -121,7 +122,7 @@ class Alarm:
         if now_s - self._looked_s > GAP_S:
             self._since_s = now_s
         self._looked_s = now_s
-        if now_s - self._since_s < OVERDUE_S:
+        if now_s - self._since_s < WORK_OVERDUE.bound:
             return
         for name, waited_s in overdue.items():
             if now_s - self._told_s.get(name, float("-inf")) >= REPEAT_S:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from api.middleware.sections import Section
     from api.state import AppState
-    from corelane.domain.health_issues import HealthIssue
+    from corelane.domain.conditions import HealthIssue
     from corelane.settings import Settings
     from corelane.store.link.link import CommonLink
     from workers.loops.loop import Loop, LoopTools
@@ -41,11 +41,10 @@ class ConsolePlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin):
         cli.command()(top)
 
     def api_parts(self, state: "AppState") -> Iterable[object]:
-        """Return the readers of the overview and of the history."""
-        from corelane.plugins.console.history import History
+        """Return the reader of the overview."""
         from corelane.plugins.console.overviews import Overviews
 
-        return Overviews(state.link), History(state.link)
+        return (Overviews(state.link),)
 
     def lua(self) -> "Sequence[Path]":
         """Return the Lua functions of the overview."""
@@ -65,7 +64,7 @@ class ConsolePlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin):
         return (sampling(tools),) if queue == KEEPER_QUEUE else ()
 
     async def health_issues(self, link: "CommonLink") -> "Sequence[HealthIssue]":
-        """Return an issue if no points are taken."""
+        """Return an issue for each version whose items fail, and one if no points are taken."""
         from corelane.plugins.console.history import health_issues
 
         return await health_issues(link)

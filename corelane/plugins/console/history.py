@@ -1,10 +1,10 @@
-"""The history of the service: one point every ten seconds for six hours, one every five minutes for a week; and marks.
+"""The history of the service: one point every ten seconds for six hours, and marks of what was changed.
 
-A keeper makes the points from the sums and gauges that every process can read. Both rings and the marks are streams in
-Redis, so the history survives restarts, and any process can show it.
+A keeper makes the points from the sums and gauges that every process can read. Points and marks are streams in Redis,
+so the history survives restarts, and any process can show it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -12,11 +12,12 @@ from uuid import uuid4
 
 import orjson
 
-from corelane.domain.health_issues import HealthIssue
-from corelane.metrics.conditions import LOOP_STANDS
-from corelane.metrics.series import parse
+from corelane.domain.conditions import ITEMS_FAIL, LEAST_FAILED, LOOP_STANDS, HealthIssue
+from corelane.domain.history import HistoryInfo, HistoryMark, HistoryPoint
+from corelane.domain.ids import iso_time
+from corelane.metrics import definitions as m
+from corelane.metrics.series import Histogram, Series, parse
 from corelane.plugins.console import keys as own_keys
-from corelane.plugins.console.points import Point, make_point, merge, only_sampled, thin
 from corelane.store import keys
 from corelane.store.fleet import Fleet
 from corelane.store.gauges import count_open_items, read_work
@@ -27,106 +28,136 @@ from corelane.store.metrics import read_sums
 if TYPE_CHECKING:
     from workers.loops.loop import Loop, LoopTools
 
-#: The fine ring: time between two of its points, in milliseconds, and how many there are: six hours.
-FINE_MS, FINE = 10_000, 2160
+#: Time between two points, in milliseconds, and how many are kept: six hours.
+POINT_MS, KEPT = 10_000, 2160
 
-#: The clocks of callers may be off by this, in milliseconds.
-SLACK_MS = 60_000
+#: The sums of this many points are kept: those of a minute ago, and all since.
+SAMPLES = 7
 
-#: The coarse ring: time between two of its points, in milliseconds, and how many there are: a week.
-COARSE_MS, COARSE = 300_000, 2016
+#: Older sums are no measure of now, in seconds.
+SAMPLES_TTL_S = 120
 
-#: The sums of the last point are forgotten after this time, in seconds: a point stands for a day at most.
-SAMPLED_TTL_S = 86_400
-
-#: Time between two points, in seconds.
-SAMPLE_S = FINE_MS / 1000
+#: Most points in one answer. Of more, each stands for several.
+MOST_POINTS = 400
 
 #: The right to take points. Another process gets it when the holder misses two.
 SAMPLER = Lease(own_keys.SAMPLER, ttl_ms=25_000)
 
+#: The metrics whose sums are kept.
+SAMPLED = (
+    *(m.ITEMS, m.ITEMS_SUBMITTED, m.JOBS_ENDED, m.TOKENS, m.PADDING_TOKENS),
+    *(m.JOB_S, m.WAIT_S, m.COMPUTE_S),
+)
+
+#: The figures of which several points together have the worst: times and queues. Of rates they have the mean.
+WORST = frozenset({"p50_s", "p95_s", "wait_p95_s", "backlog_s", "waiting_tokens", "open_items"})
+
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """A change that was made to the service."""
+class Growth:
+    """The growth of the sums between two readings."""
 
-    at_ms: int
-    kind: str
-    text: str
+    seconds: float
+    before: Series
+    now: Series
+
+    @classmethod
+    def since(cls, sample: bytes | None, now_ms: int, now: Series) -> "Growth | None":
+        """Return the growth since a sample; None without one, or if its time is long ago or still to come."""
+        if sample is None:
+            return None
+        then = orjson.loads(sample)
+        seconds = (now_ms - then["at_ms"]) / 1000
+        return cls(seconds, parse(then["sums"]), now) if 0 < seconds <= SAMPLES_TTL_S else None
+
+    def grown(self, metric: m.Metric, *labels: str | None) -> float:
+        """Return how much a counter grew; its whole value if it restarted at 0."""
+        then, now = self.before.total(metric, *labels), self.now.total(metric, *labels)
+        return now - then if now >= then else now
+
+    def histogram(self, metric: m.Metric, *labels: str) -> Histogram:
+        """Return the histogram of the values that were added."""
+        if not labels:
+            return self.now.histogram(metric).since(self.before.histogram(metric))
+        nothing = Histogram(metric.buckets, (0.0,) * (len(metric.buckets) + 1))
+        found = self.now.histograms.get(metric, {}).get(labels, nothing)
+        return found.since(self.before.histograms.get(metric, {}).get(labels))
 
 
-class History:
-    """Reads the history."""
+async def read_history(link: CommonLink, minutes: int) -> HistoryInfo:
+    """Return the points and marks of the last minutes, oldest first."""
+    since_ms = max(0, await link.now_ms() - minutes * 60_000)
+    points, marks = await link.many([("XRANGE", own_keys.HISTORY, since_ms, "+"), ("XRANGE", keys.MARKS, since_ms, "+")])
+    figures = [{"at_ms": _time_of(entry)} | orjson.loads(fields[1]) for entry, fields in points]
+    size = max(1, -(-len(figures) // MOST_POINTS))
+    thinned = [merge(figures[at : at + size]) for at in range(0, len(figures), size)]
+    told = [(_time_of(entry), {name.decode(): text.decode() for name, text in pairs(flat)}) for entry, flat in marks]
+    return HistoryInfo(
+        points=[HistoryPoint.model_validate(each | {"at": iso_time(each["at_ms"])}) for each in thinned],
+        marks=[HistoryMark(at=iso_time(at_ms), kind=mark["kind"], text=mark["text"]) for at_ms, mark in told],
+    )
 
-    def __init__(self, link: CommonLink) -> None:
-        self._link = link
 
-    async def points(self, since_ms: int, most: int = 400) -> list[Point]:
-        """Return points from a time on, oldest first. Of more than ``most``, each returned one stands for several."""
-        now_ms = await self._link.now_ms()
-        is_fine = since_ms >= now_ms - FINE * FINE_MS - SLACK_MS
-        entries = await self._link("XRANGE", own_keys.history("fine" if is_fine else "coarse"), max(0, since_ms), "+")
-        return thin([_parse_point(entry) for entry in entries], most)
+def merge(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Merge consecutive points into one, at the time of the last."""
+    merged = dict(points[-1])
+    for name in merged.keys() - {"at_ms"} if len(points) > 1 else ():
+        known = [point[name] for point in points if point[name] is not None]
+        merged[name] = (max(known) if name in WORST else fmean(known)) if known else None
+    return merged
 
-    async def marks(self, since_ms: int) -> list[Mark]:
-        """Return marks from a time on, oldest first."""
-        entries = await self._link("XRANGE", keys.MARKS, max(0, since_ms), "+")
-        found = []
-        for entry, flat in entries:
-            fields = {name.decode(): value.decode() for name, value in pairs(flat)}
-            found.append(Mark(_time_of(entry), fields["kind"], fields["text"]))
-        return found
+
+def make_point(growth: Growth) -> dict[str, Any]:
+    """Return the figures of the time between two readings, except the gauges."""
+    seconds, jobs = growth.seconds, growth.histogram(m.JOB_S)
+    tokens, padding = growth.grown(m.TOKENS), growth.grown(m.PADDING_TOKENS)
+    failed = growth.grown(m.ITEMS, None, "failed")
+    return {
+        "items_s": (growth.grown(m.ITEMS, None, "succeeded") + failed) / seconds,
+        "failed_s": failed / seconds,
+        "jobs_s": growth.grown(m.JOBS_ENDED) / seconds,
+        "tokens_s": tokens / seconds,
+        "p50_s": jobs.quantile(0.5),
+        "p95_s": jobs.quantile(0.95),
+        "wait_p95_s": growth.histogram(m.WAIT_S).quantile(0.95),
+        "padding_ratio": padding / (tokens + padding) if tokens + padding else None,
+    }
 
 
 class Sampler:
-    """Takes the points, if no other process does."""
+    """Takes the points, if no other process does. ``name`` is unique to it."""
 
     def __init__(self, link: CommonLink, name: str) -> None:
-        """``name`` is unique to this sampler."""
         self._link = link
         self._name = name
 
-    async def sample(self) -> Point | None:
-        """Take a point, and a coarse one if due; None without the lease, or the first time. Raises Unavailable."""
-        if not (await self._link.many([SAMPLER.take(self._name)]))[0]:
-            return None
-        sums, work, cores = await read_sums(self._link), await read_work(self._link), await Fleet(self._link).cores()
-        at_ms, before = await self._link.now_ms(), await self._link("GET", own_keys.SAMPLED)
-        then = None if before is None else orjson.loads(before)
-        kept = orjson.dumps({"at_ms": at_ms, "sums": only_sampled(sums)})
-        commands: list[tuple[Any, ...]] = [
-            ("SET", own_keys.SAMPLED, kept, "EX", SAMPLED_TTL_S),
-            ("HSET", keys.ROUNDS, "history", at_ms),
-        ]
-        point = None
-        if then is not None:
-            now = parse(sums)
-            busy = [float(core.get("busy", 0)) for core in cores if "state" in core]
-            point = make_point(
-                at_ms,
-                then["at_ms"],
-                parse(then["sums"]),
-                now,
-                backlog_s=await work.backlog_s(self._link),
-                waiting_tokens=sum(work.outstanding.values()),
-                open_items=count_open_items(now),
-                busy=fmean(busy) if busy else None,
-            )
-            commands.append(_add("fine", FINE, point))
-        await self._link.run("write", commands=commands)
-        if point is not None:
-            await self._coarsen(at_ms)
-        return point
-
-    async def _coarsen(self, at_ms: int) -> None:
-        """Merge the fine points since the last coarse one, if a coarse one is due."""
-        [last] = await self._link("XREVRANGE", own_keys.history("coarse"), "+", "-", "COUNT", 1) or [(b"0-0", [])]
-        since_ms = _time_of(last[0])
-        if at_ms // COARSE_MS == since_ms // COARSE_MS:
+    async def sample(self) -> None:
+        """Note the sums, and the point since those before, unless another process has the lease. Raises Unavailable."""
+        link = self._link
+        if not (await link.many([SAMPLER.take(self._name)]))[0]:
             return
-        fine = await self._link("XRANGE", own_keys.history("fine"), max(since_ms + 1, at_ms - 2 * COARSE_MS), "+")
-        point = merge([_parse_point(entry) for entry in fine])
-        await self._link.run("write", commands=[_add("coarse", COARSE, point)])
+        sums, work, cores = await read_sums(link), await read_work(link), await Fleet(link).cores()
+        names = tuple(f"{metric.name}|" for metric in SAMPLED)
+        wanted = {field: amount for field, amount in sums.items() if field.startswith(names)}
+        now_ms, before = await link.now_ms(), await link("LINDEX", own_keys.SAMPLED, 0)
+        commands: list[tuple[Any, ...]] = [
+            ("LPUSH", own_keys.SAMPLED, orjson.dumps({"at_ms": now_ms, "sums": wanted})),
+            ("LTRIM", own_keys.SAMPLED, 0, SAMPLES - 1),
+            ("EXPIRE", own_keys.SAMPLED, SAMPLES_TTL_S),
+            ("HSET", keys.ROUNDS, "history", now_ms),
+        ]
+        now = parse(sums)
+        if growth := Growth.since(before, now_ms, now):
+            busy = [float(core.get("busy", 0)) for core in cores if "state" in core]
+            point = make_point(growth) | {
+                "backlog_s": await work.backlog_s(link),
+                "waiting_tokens": sum(work.outstanding.values()),
+                "open_items": count_open_items(now),
+                "busy": fmean(busy) if busy else None,
+            }
+            rounded = {name: round(value, 4) if isinstance(value, float) else value for name, value in point.items()}
+            commands.append(("XADD", own_keys.HISTORY, "MAXLEN", "~", KEPT, "*", "point", orjson.dumps(rounded)))
+        await link.run("write", commands=commands)
 
 
 def sampling(tools: "LoopTools") -> "Loop":
@@ -138,24 +169,24 @@ def sampling(tools: "LoopTools") -> "Loop":
         link, name = Link(tools.settings.redis_url), uuid4().hex
         return lambda: link.read(lambda read: Sampler(read, name).sample())
 
-    return Loop("history", begin, pause_s=SAMPLE_S, outage=tools.outage)
+    return Loop("history", begin, pause_s=POINT_MS / 1000, outage=tools.outage)
 
 
 async def health_issues(link: CommonLink) -> list[HealthIssue]:
-    """Return an issue if the keeper sweeps but takes no points."""
-    now_ms, rounds = await link.now_ms(), await link("HMGET", keys.ROUNDS, "sweeps", "history")
+    """Judge the failed items of the last minute by version, and whether the keeper takes points if it sweeps."""
+    rounds, sample = await link.many([("HMGET", keys.ROUNDS, "sweeps", "history"), ("LINDEX", own_keys.SAMPLED, -1)])
+    now_ms, found = await link.now_ms(), list[HealthIssue]()
+    if growth := Growth.since(sample, now_ms, parse(await read_sums(link))):
+        for version in sorted({version for version, _ in growth.now.counters.get(m.ITEMS, {})}):
+            failed = int(growth.grown(m.ITEMS, version, "failed"))
+            ended = failed + int(growth.grown(m.ITEMS, version, "succeeded"))
+            if failed > LEAST_FAILED and ITEMS_FAIL.holds(failed / ended):
+                found.append(ITEMS_FAIL.issue(version, failed=failed, ended=ended))
     swept_s, taken_s = (0.0 if at is None else (now_ms - int(at)) / 1000 for at in rounds)
     if LOOP_STANDS.holds(taken_s) and not LOOP_STANDS.holds(swept_s):
-        return [HealthIssue("keeper", f"took no point of the history for {taken_s:,.0f} s; see its log")]
-    return []
-
-
-def _add(ring: str, most: int, point: Point) -> tuple[Any, ...]:
-    return ("XADD", own_keys.history(ring), "MAXLEN", "~", most, "*", "point", orjson.dumps(point.encode()))
-
-
-def _parse_point(entry: tuple[bytes, list[bytes]]) -> Point:
-    return Point.decode(orjson.loads(entry[1][1]))
+        told = f"took no point of the history for {taken_s:,.0f} s; see its log"
+        found.append(LOOP_STANDS.issue("keeper", told=told))
+    return found
 
 
 def _time_of(entry: bytes) -> int:

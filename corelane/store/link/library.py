@@ -11,9 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from corelane.domain import dispatch, forecast
+from corelane.domain import conditions, dispatch, forecast
 from corelane.domain.jobs import Priority
-from corelane.metrics import conditions
 from corelane.metrics.definitions import LATENCY_S
 from corelane.metrics.recorder import ABOVE, SEPARATOR, bucket_name
 from corelane.plugin import all_plugins

@@ -1,14 +1,15 @@
-"""The history: points made of sums, kept in two rings, taken by one keeper at a time; and marks."""
+"""The history: points made of sums, taken by one keeper at a time; and marks."""
 
-from dataclasses import replace
+from typing import Any
 
 import orjson
 import pytest
 
+from corelane.domain.history import HistoryPoint
 from corelane.metrics.definitions import TOKENS
 from corelane.metrics.series import parse
-from corelane.plugins.console.history import COARSE_MS, History, Mark, Sampler
-from corelane.plugins.console.points import Point, make_point, merge, thin
+from corelane.plugins.console.history import SAMPLES, SAMPLES_TTL_S, Growth, Sampler, make_point, merge, read_history
+from corelane.plugins.console import keys
 from corelane.store.dispatch import Dispatch
 from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
@@ -24,17 +25,16 @@ def link(bench: Bench) -> Link:
 
 
 def marks(link: Link) -> list[tuple[str, str]]:
-    found: list[Mark] = link.read(lambda read: History(read).marks(0))
-    return [(mark.kind, mark.text) for mark in found]
+    return [(mark.kind, mark.text) for mark in link.read(lambda read: read_history(read, 360)).marks]
 
 
-def points(link: Link, since_ms: int = 0, most: int = 400) -> list[Point]:
-    found: list[Point] = link.read(lambda read: History(read).points(since_ms, most))
+def points(link: Link) -> list[HistoryPoint]:
+    found: list[HistoryPoint] = link.read(lambda read: read_history(read, 360)).points
     return found
 
 
-def sample(link: Link, name: str = "keeper") -> Point | None:
-    return link.read(lambda read: Sampler(read, name).sample())
+def sample(link: Link, name: str = "keeper") -> None:
+    link.read(lambda read: Sampler(read, name).sample())
 
 
 def test_point_tells_the_rates_between_two_readings() -> None:
@@ -51,49 +51,60 @@ def test_point_tells_the_rates_between_two_readings() -> None:
             "corelane_job_seconds|high|#2": 1.0,
         }
     )
-    point = make_point(20_000, 10_000, before, now)
-    assert (point.items_s, point.failed_s, point.jobs_s, point.tokens_s) == (4.0, 1.0, 0.5, 300.0)
-    assert point.padding_ratio == 0.25
-    assert point.p50_s is not None
-    assert point.p50_s == pytest.approx(0.0906, abs=0.001)
-    assert point.p95_s == pytest.approx(1.875)
-    assert point.wait_p95_s is None
-    stored = orjson.loads(orjson.dumps(point.encode()))
-    assert Point.decode(stored) == replace(point, p50_s=round(point.p50_s, 4))
+    point = make_point(Growth(10.0, before, now))
+    assert [point[name] for name in ("items_s", "failed_s", "jobs_s", "tokens_s")] == [4.0, 1.0, 0.5, 300.0]
+    assert (point["padding_ratio"], point["wait_p95_s"]) == (0.25, None)
+    assert (point["p50_s"], point["p95_s"]) == (pytest.approx(0.0906, abs=0.001), pytest.approx(1.875))
 
 
 def test_sums_that_became_less_started_from_0() -> None:
-    before = parse({"corelane_tokens_total|a@1": 1000.0})
-    assert make_point(10_000, 0, before, parse({"corelane_tokens_total|a@1": 50.0})).tokens_s == 5.0
+    before, now = parse({"corelane_tokens_total|a@1": 1000.0}), parse({"corelane_tokens_total|a@1": 50.0})
+    assert make_point(Growth(10.0, before, now))["tokens_s"] == 5.0
 
 
 def test_merged_points_have_the_mean_of_rates_and_the_worst_of_the_rest() -> None:
-    some = [Point(1, items_s=2.0, p95_s=1.0, waiting_tokens=5), Point(2, items_s=4.0, p95_s=None, waiting_tokens=9)]
-    merged = merge(some)
-    assert (merged.at_ms, merged.items_s, merged.p95_s, merged.waiting_tokens) == (2, 3.0, 1.0, 9)
-    assert [point.at_ms for point in thin([Point(at) for at in range(1, 8)], 3)] == [3, 6, 7]
-    assert len(thin([Point(1)], 3)) == 1
+    some: list[dict[str, Any]] = [
+        {"at_ms": 1, "items_s": 2.0, "p95_s": 1.0, "waiting_tokens": 5, "busy": None},
+        {"at_ms": 2, "items_s": 4.0, "p95_s": None, "waiting_tokens": 9, "busy": None},
+    ]
+    assert merge(some) == {"at_ms": 2, "items_s": 3.0, "p95_s": 1.0, "waiting_tokens": 9, "busy": None}
+    assert merge(some[:1]) == some[0]
+
+
+@pytest.mark.parametrize("since_s", [-5, 0, SAMPLES_TTL_S + 1])
+def test_sums_of_another_time_are_no_measure_of_now(since_s: int) -> None:
+    now = parse({"corelane_tokens_total|a@1": 1000.0})
+    assert Growth.since(orjson.dumps({"at_ms": -1000 * since_s, "sums": {}}), 0, now) is None
+    assert Growth.since(None, 0, now) is None
+    assert Growth.since(orjson.dumps({"at_ms": -1000, "sums": {}}), 0, now) is not None
 
 
 def test_keeper_takes_points_one_at_a_time(bench: Bench, link: Link) -> None:
     core = bench.core("a/0", 1000.0)
     metrics = ProcessMetrics("core")
-    assert sample(link) is None  # the first reading has none before it
+    sample(link)
+    assert points(link) == []  # the first reading has none before it
     bench.submit(5)
     bench.submit(2)
     answer_all(core)
     bench.submit(10)
     metrics.recorder.add(TOKENS, 7 * 64, VERSION)
     metrics.flush_over(link)
-    assert sample(link, "another keeper") is None
-    point = sample(link)
-    assert point is not None
+    sample(link, "another keeper")
+    assert points(link) == []
+    sample(link)
+    [point] = points(link)
     assert min(point.items_s, point.jobs_s, point.tokens_s) > 0
     assert point.p95_s is not None
     assert (point.waiting_tokens, point.open_items, point.busy) == (640, 10, 0.0)
     assert point.backlog_s == pytest.approx(0.64)
-    assert [each.at_ms for each in points(link)] == [point.at_ms]
-    assert [each.at_ms for each in points(link, link.now_ms() - 60_000)] == [point.at_ms]
+
+
+def test_sums_of_a_minute_are_kept(bench: Bench, link: Link) -> None:
+    for _ in range(SAMPLES + 3):
+        sample(link)
+    assert bench.raw.llen(keys.SAMPLED) == SAMPLES
+    assert 0 < bench.raw.ttl(keys.SAMPLED) <= SAMPLES_TTL_S
 
 
 def test_backlog_goes_on_while_no_core_is_there(bench: Bench, link: Link) -> None:
@@ -102,25 +113,9 @@ def test_backlog_goes_on_while_no_core_is_there(bench: Bench, link: Link) -> Non
     sample(link)
     Dispatch(bench.settings, "a/0").leave([VERSION], bench.bell, gone=True)
     bench.submit(10)
-    for _ in range(2):
-        point = sample(link)
-        assert point is not None
-        assert point.waiting_tokens == 1280
-        assert point.backlog_s == pytest.approx(1.28)
-
-
-def test_coarse_point_stands_for_the_fine_ones_since_the_last(bench: Bench, link: Link) -> None:
     sample(link)
-    sample(link)
-    coarse, fine = "cl:history:coarse", "cl:history:fine"
-    assert bench.raw.xlen(coarse) == 1
-    # As if five minutes had gone by since: ids of streams only grow.
-    bench.raw.delete(coarse)
-    bench.raw.xadd(coarse, {"point": orjson.dumps(Point(1, items_s=9.0).encode())}, id=f"{link.now_ms() - COARSE_MS}-0")
-    bench.raw.delete(fine)
-    sample(link)
-    sample(link)
-    assert [point.items_s for point in points(link)] == [9.0, 0.0]
+    [point] = points(link)
+    assert (point.waiting_tokens, round(point.backlog_s, 3)) == (1280, 1.28)
 
 
 def test_what_is_done_to_the_service_is_marked(bench: Bench, link: Link) -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from corelane.cli.doctor import check_service
 from corelane.client import Client
+from corelane.domain.conditions import DISK_FULL
 from corelane.domain.dispatch import Core
-from corelane.domain.health_issues import DISK_FULL
-from corelane.domain.jobs import Priority
 from corelane.plugins.console import overviews
+from corelane.plugins.console.history import Sampler
 from corelane.settings import Settings
 from corelane.store.deliveries.sending import Attempt
 from corelane.store.fleet import Announcer
@@ -36,6 +36,7 @@ def read(service: Service, monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict
     """Return a reader of what is true now."""
     monkeypatch.setattr(overviews, "KEPT_S", 0.0)
     service.bench.upkeep.went_round()
+    service.bench.with_link(lambda link: Sampler(link, "keeper").sample())
 
     def read() -> dict[str, Any]:
         reply = service.http.get("/v1/overview")
@@ -45,73 +46,66 @@ def read(service: Service, monkeypatch: pytest.MonkeyPatch) -> Callable[[], dict
     return read
 
 
-def test_service_without_work_is_idle(read: Callable[[], dict[str, Any]]) -> None:
+def test_service_without_work_has_nothing_to_say(read: Callable[[], dict[str, Any]]) -> None:
     found = read()
-    assert (found["forecast"]["sign"], found["forecast"]["open_items"]) == ("idle", 0)
-    assert found["lanes"] == []
+    assert (found["waiting"]["text"], found["waiting"]["open_items"]) == ("nothing waits", 0)
     assert [(core["name"], core["state"]) for core in found["cores"]] == [("a/0", "idle")]
     assert found["troubles"] == []
 
 
-def test_waiting_work_is_shown_by_lane_until_it_is_answered(
+def test_what_waits_is_told_with_the_time_that_the_cores_need(
     service: Service, read: Callable[[], dict[str, Any]]
 ) -> None:
     bench = service.bench
     core = bench.core("a/0", 1000.0)
     bench.submit(3)
-    bench.submit(400, priority=Priority.LOW)
+    job = bench.submit(400)
+    bench.raw.hincrby(f"cl:job:{{{job}}}", "created_ms", -90_000)
     found = read()
-    assert found["forecast"]["open_items"] == 403
-    assert found["forecast"]["sign"] == "draining"
-    assert found["forecast"]["text"].startswith("403 waiting, clear in ")
-    assert [(lane["version"], lane["priority"]) for lane in found["lanes"]] == [(VERSION, "normal"), (VERSION, "low")]
-    total = sum(lane["waiting_tokens"] for lane in found["lanes"])
-    assert total == pytest.approx(found["forecast"]["waiting_tokens"], abs=3)
-    assert 0 < found["lanes"][0]["backlog_s"] < found["lanes"][1]["backlog_s"]
+    waiting, [model] = found["waiting"], found["models"]
+    assert (waiting["open_items"], waiting["tokens"], waiting["tokens_per_s"]) == (403, 403 * 64, 1000.0)
+    assert waiting["seconds"] == pytest.approx(25.8, abs=0.1)
+    assert waiting["text"] == "403 items wait, 25 s of work"
+    assert (model["version"], model["waiting_tokens"]) == (VERSION, 403 * 64)
     claimed(core)
-    assert read()["cores"][0]["claimed_tokens"] > 0
+    found = read()
+    assert found["cores"][0]["claimed_tokens"] > 0
+    assert found["waiting"]["seconds"] == waiting["seconds"], "what is at work is not done yet"
+    assert 90 <= found["models"][0]["oldest_wait_s"] < 120
     answer_all(core)
     service.bench.upkeep.return_own("a/0")
     answer_all(core)
-    found = read()
-    assert (found["forecast"]["open_items"], found["lanes"], found["forecast"]["sign"]) == (0, [], "idle")
+    assert read()["waiting"]["text"] == "nothing waits"
 
 
-def test_what_was_done_and_how_promises_came_out_is_counted_exactly(
+def test_what_was_done_in_the_last_minute_is_counted_exactly(
     service: Service, read: Callable[[], dict[str, Any]]
 ) -> None:
     bench = service.bench
     core = bench.core("a/0", 1000.0)
-    read()
     bench.submit(30)
     bench.submit(12)
     answer_all(core)
     found = read()
-    assert found["done"]["last_minute"] == {"items": 42, "jobs": 2, "failed": 0} == found["done"]["last_hour"]
-    assert found["forecast"]["text"] == "nothing waits; 42 items answered in the last minute"
-    assert sum(found["promises"][outcome] for outcome in ("kept", "early", "late")) == 2
+    assert found["last_minute"] == {"items": 42, "jobs": 2, "failed": 0}
     [model] = found["models"]
     assert (model["version"], model["error_rate"]) == (VERSION, 0)
     assert model["items_per_s"] > 0
     assert found["latency"]["p95_s"] is not None
 
 
-def test_age_of_the_oldest_work_grows(service: Service, read: Callable[[], dict[str, Any]]) -> None:
-    job = service.bench.submit(1)
-    service.bench.raw.hincrby(f"cl:job:{{{job}}}", "created_ms", -90_000)
-    assert 90 <= read()["lanes"][0]["oldest_wait_s"] < 120
-
-
-def test_work_that_no_core_takes_is_stalled_and_in_the_health_issues(
-    service: Service, read: Callable[[], dict[str, Any]]
-) -> None:
+def test_work_that_no_core_takes_is_a_health_issue(service: Service, read: Callable[[], dict[str, Any]]) -> None:
     service.bench.submit(5)
     service.bench.raw.zrem("cl:cores", "a/0")
     service.bench.raw.delete("cl:core:a/0", f"cl:holders:{VERSION}")
     found = read()
-    assert found["forecast"]["sign"] == "stalled"
-    assert "no core lives" in found["forecast"]["text"]
-    assert [issue["part"] for issue in found["troubles"]] == [VERSION]
+    assert found["waiting"]["text"] == "5 items wait, and no core lives"
+    [issue] = found["troubles"]
+    assert (issue["part"], issue["alert"], "no core lives" in issue["text"]) == (
+        VERSION,
+        "CorelaneVersionNotHeld",
+        True,
+    )
 
 
 def lose_core(bench: Bench) -> None:
@@ -149,7 +143,6 @@ def fail_items(bench: Bench) -> None:
 def test_health_issue_is_told_with_its_part(
     service: Service, read: Callable[[], dict[str, Any]], befalls: Callable[[Bench], object], part: str, text: str
 ) -> None:
-    read()
     befalls(service.bench)
     found = read()
     [issue] = found["troubles"]
@@ -178,7 +171,6 @@ def test_disk_of_redis_that_is_full_is_the_one_thing_that_is_wrong(
         found = read()
         assert DISK_FULL in service.http.get("/readyz").json()["detail"]
         assert [(each["part"], each["text"]) for each in found["troubles"]] == [("redis", DISK_FULL)]
-        assert DISK_FULL in found["forecast"]["text"]
         assert DISK_FULL in check_service(service.bench.settings).found
         assert "corelane_redis_writes 0.0" in service.http.get("/metrics").text
     finally:

@@ -13,12 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.client import Client
-from corelane.domain.overview import DoneInfo, ForecastInfo, LatencyInfo, Overview, Sign
 from corelane.plugins.console.pages.ask import samples_of
 from corelane.plugins.console.pages.mount import FILES
 from corelane.plugins.console.pages.render import duration, fragment, number, percent, prose, size
 from corelane.plugins.console.pages.snippets import Service, job_snippets, jobs_snippets, task_snippets
-from corelane.plugins.console.pages.waterfall import FULL, lay_out
 from corelane.tasks.marking import Piece, cut
 from corelane.tasks.presenting import ItemCall
 from corelane.tasks.question_answering.present import mark_answers
@@ -27,25 +25,6 @@ from corelane.tasks.registry import TASKS
 from corelane.tasks.task import Task
 from corelane.tasks.token_classification.present import mark_entities
 from corelane.tasks.token_classification.wire import Entity
-
-TIMING = {"submit_s": 0.002, "wait_s": 0.01, "compute_s": 0.02, "merge_s": 0.0, "other_s": 0.0, "wall_s": 0.032}
-
-
-def test_bars_follow_each_other_and_fill_the_whole() -> None:
-    bars = lay_out(TIMING, 0.032)
-    assert [bar.name for bar in bars] == ["submit", "wait", "compute", "merge", "other"]
-    assert sum(bar.share for bar in bars) == pytest.approx(1)
-    assert bars[1].x == pytest.approx(bars[0].width, abs=0.2)
-    assert all(bar.x >= 0 and bar.x + bar.width <= FULL for bar in bars)
-
-
-def test_parts_larger_than_the_whole_still_fit() -> None:
-    bars = lay_out({"wait_s": 3.0, "compute_s": 1.0, "commit_s": None}, 2.0)
-    assert bars[-1].x + bars[-1].width <= FULL
-
-
-def test_job_without_time_has_bars_without_width() -> None:
-    assert all(bar.width == 0 for bar in lay_out({"wait_s": 0.0}, 0.0))
 
 
 def answer(context: str, text: str, score: float = 0.5) -> Answer:
@@ -124,16 +103,6 @@ def test_problem_with_markup_stays_text() -> None:
     )
     assert "<script" not in html
     assert "No &lt;script&gt;" in html
-
-
-def test_time_of_a_job_is_said_to_be_the_last_minute_s_beside_jobs_that_ended_before() -> None:
-    hour = {"last_hour": {"items": 760, "jobs": 760}}
-    seen = Overview(at="", forecast=ForecastInfo(sign=Sign.IDLE, text=""), done=DoneInfo.model_validate(hour))
-    html = fragment("overview/facts.html", seen=seen)
-    assert "items in 760 jobs" in html
-    assert "no job ended in the last minute" in html
-    seen.latency = LatencyInfo(p50_s=0.02, p95_s=0.05)
-    assert "median; 95 in 100 within 50 ms" in fragment("overview/facts.html", seen=seen)
 
 
 ODD = 'What\'s "it"?\n$HOME `id` \\ 👩🏽‍🚀\nJSON\n<b>\x07'

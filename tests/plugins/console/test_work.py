@@ -10,11 +10,9 @@ from fastapi.testclient import TestClient
 
 from api.app import create_app
 from corelane.domain.jobs import JobStatus, Webhook
-from corelane.plugins.console.pages.job import verdict
 from corelane.plugins.console.pages.jobs import inert
 from corelane.settings import Settings
 from corelane.store import keys
-from corelane.store.jobs.records import JobRecord, PromiseRecord
 from tests.api.office import ANN, OPS, READER, Office
 from tests.corelane.store_bench import Bench, LoneCore, answer_all, answered, claimed
 from tests.plugins.console.conftest import OWN, text_of
@@ -223,21 +221,3 @@ def test_long_passage_is_asked_about(console: TestClient, bench: Bench, monkeypa
 
 def test_no_cell_of_an_export_is_a_formula() -> None:
     assert [inert(text) for text in ("=1+1", "+1", "-1", "@a", "a=1", "")] == ["'=1+1", "'+1", "'-1", "'@a", "a=1", ""]
-
-
-@pytest.mark.parametrize(
-    ("took_ms", "word", "off_s"), [(50, "early", 0.05), (100, "kept", 0), (200, "kept", 0), (1200, "late", 1.0)]
-)
-def test_promise_is_compared_with_what_happened(took_ms: int, word: str, off_s: float) -> None:
-    promise = PromiseRecord(0, 0, 150, 100, 200)
-    record = JobRecord("job_0", JobStatus.SUCCEEDED, "v", 1, 1000, finished_ms=1000 + took_ms, promise=promise)
-    found = verdict(record)
-    assert found is not None
-    assert found.word == word
-    assert found.off_s == pytest.approx(off_s)
-
-
-def test_canceled_job_has_neither_kept_nor_broken_its_promise() -> None:
-    promise = PromiseRecord(0, 0, 150, 100, 200)
-    assert verdict(JobRecord("job_0", JobStatus.CANCELED, "v", 1, 0, finished_ms=900, promise=promise)) is None
-    assert verdict(JobRecord("job_0", JobStatus.RUNNING, "v", 1, 0, promise=PromiseRecord(0, 0))) is None

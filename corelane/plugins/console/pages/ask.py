@@ -22,7 +22,6 @@ from corelane.plugins.console.pages.forms import faults_of, go_to, read_form, se
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import is_htmx, render
 from corelane.plugins.console.pages.snippets import task_snippets
-from corelane.plugins.console.pages.waterfall import lay_out
 from corelane.store.jobs.submission import Submission
 from corelane.tasks.forms import forms
 from corelane.tasks.presenting import Sample
@@ -143,7 +142,6 @@ async def send(
         "result": result,
         "item": item,
         "shown": task.present.shown(item, result),
-        "bars": [] if job.timing is None else lay_out(job.timing.model_dump(), job.timing.wall_s),
         "is_calibrated": model is not None and model.calibrated,
         "snippets": task_snippets(service_of(request), task.present.call(given, more)),
     }

@@ -1,11 +1,10 @@
-"""One job's page: its progress, where its time went, its results, and the possible actions.
+"""One job's page: its progress, its results, and the possible actions.
 
 Items are not on the page. Each has a button that fetches it.
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -26,20 +25,11 @@ from corelane.plugins.console.pages.render import fragment, render, rights
 from corelane.plugins.console.pages.result_walk import ResultWalks, results_page
 from corelane.plugins.console.pages.snippets import job_snippets
 from corelane.plugins.console.pages.stream import Update
-from corelane.plugins.console.pages.waterfall import lay_out
 from corelane.store.jobs.events import BEGINNING, PAGE_EVENTS, StoredEvent
 from corelane.store.jobs.records import JobRecord
 from corelane.tasks.registry import task_named
 
 router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
-
-
-@dataclass(frozen=True, slots=True)
-class PromiseOutcome:
-    """The outcome of a promise: ``kept``, ``early``, ``late`` or ``open``, and the difference in seconds."""
-
-    word: str
-    off_s: float = 0.0
 
 
 @router.get("/{job_id}")
@@ -165,15 +155,11 @@ async def delete(job_id: JobId, request: Request, state: StateDep, caller: Submi
 async def about_job(state: AppState, record: JobRecord) -> dict[str, Any]:
     """Return the data of the page's head."""
     job = await state.jobs.describe(record)
-    timing = job.timing
     return {
         "job": job,
         "task": task_named(record.options.task),
         "webhook_url": record.webhook_url,
         "wall_s": wall_s(record),
-        "timing": timing,
-        "bars": [] if timing is None else lay_out(timing.model_dump(), timing.wall_s),
-        "verdict": verdict(record),
         "unanswered": max(0, job.counts.total - job.counts.succeeded - record.lasting),
         "lasting": [each for each in job.failures or () if not each.retryable],
     }
@@ -182,20 +168,3 @@ async def about_job(state: AppState, record: JobRecord) -> dict[str, Any]:
 def wall_s(record: JobRecord) -> float | None:
     """Return the seconds from a job's creation to its end; None while it is open."""
     return None if record.finished_ms is None else (record.finished_ms - record.created_ms) / 1000
-
-
-def verdict(record: JobRecord) -> PromiseOutcome | None:
-    """Return the outcome of a job's promise; None if it had none, or did not run to its end."""
-    promise = record.promise
-    if promise is None or promise.earliest_ms is None or promise.latest_ms is None:
-        return None
-    if record.finished_ms is None:
-        return PromiseOutcome("open")
-    if record.status not in (JobStatus.SUCCEEDED, JobStatus.FAILED):
-        return None
-    took_ms = record.finished_ms - record.created_ms
-    if took_ms < promise.earliest_ms:
-        return PromiseOutcome("early", (promise.earliest_ms - took_ms) / 1000)
-    if took_ms > promise.latest_ms:
-        return PromiseOutcome("late", (took_ms - promise.latest_ms) / 1000)
-    return PromiseOutcome("kept")

@@ -1,14 +1,13 @@
 // The charts of the overview, by uPlot: history from Redis, with marks where something was changed.
 "use strict";
 (() => {
-  const places = [...document.querySelectorAll("[data-chart]")];
+  const places = [...document.querySelectorAll("[data-chart]")], buttons = [...document.querySelectorAll("[data-minutes]")];
   if (!places.length) return;
-  const buttons = [...document.querySelectorAll("[data-minutes]")];
   const charts = new Map(), HEIGHT = 160;
-  let minutes = Number(buttons.find((each) => each.ariaPressed === "true").dataset.minutes), history = null;
+  let minutes = 60, history = null;
 
-  const probe = document.createElement("span");
   const color = (name) => {
+    const probe = document.createElement("span");
     probe.style.color = `var(--${name})`;
     document.body.append(probe);
     const value = getComputedStyle(probe).color;
@@ -17,22 +16,20 @@
   };
 
   const words = (seconds) => seconds == null ? "–" : seconds < 1 ? `${Math.round(seconds * 1000)} ms`
-    : seconds < 60 ? `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`
-    : seconds < 120 ? `${Math.round(seconds)} s` : seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
+    : seconds < 120 ? `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`
+    : seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
   const count = (value) => value == null ? "–" : value.toLocaleString("en", { maximumFractionDigits: value < 10 ? 1 : 0 });
   const share = (value) => value == null ? "–" : `${Math.round(value * 100)} %`;
-
-  // Without any value an axis has its ends: rounded steps of nearly nothing would all read 0.
-  const LEAST = { throughput: 1, latency: 1e-3, backlog: 1, share: 1 };
 
   // Steps of an axis of times: no 25 s, and no 1.7 min.
   const STEPS = [...[0.001, 0.01, 0.1, 1].flatMap((step) => [step, 2 * step, 5 * step]),
     10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 
+  // `least`: without any value an axis has its ends, as rounded steps of nearly nothing would all read 0.
   const KINDS = {
-    throughput: { write: count, series: [["answered", "items_s", "accent", true], ["failed", "failed_s", "bad"]] },
-    latency: { write: words, series: [["median", "p50_s", "accent"], ["95 in 100", "p95_s", "info"], ["wait, 95 in 100", "wait_p95_s", "warn"]] },
-    backlog: { write: words, series: [["work that waits", "backlog_s", "warn", true]] },
+    throughput: { write: count, least: 1, series: [["answered", "items_s", "accent", true], ["failed", "failed_s", "bad"]] },
+    latency: { write: words, least: 1e-3, series: [["median", "p50_s", "accent"], ["95 in 100", "p95_s", "info"], ["wait, 95 in 100", "wait_p95_s", "warn"]] },
+    backlog: { write: words, least: 1, series: [["work that waits", "backlog_s", "warn", true]] },
     share: { write: share, top: 1, series: [["busy", "busy", "accent", true], ["padding", "padding_ratio", "quiet"]] },
   };
   const MARKS = { deploy: "info", alias: "accent", load: "good", unload: "quiet", core: "bad", calibration: "warn" };
@@ -40,13 +37,12 @@
   // The legend shows the last point while the cursor is elsewhere.
   const showLast = (plot) => plot.setLegend({ idx: history.at.length - 1 }, false);
 
-  const drawMarks = (plot) => {
-    const { ctx, bbox } = plot;
+  const drawMarks = ({ ctx, bbox, valToPos }) => {
     ctx.save();
     ctx.setLineDash([3 * devicePixelRatio, 3 * devicePixelRatio]);
     ctx.lineWidth = devicePixelRatio;
     for (const mark of history.marks) {
-      const x = Math.round(plot.valToPos(mark.at, "x", true));
+      const x = Math.round(valToPos(Date.parse(mark.at) / 1000, "x", true));
       if (x < bbox.left || x > bbox.left + bbox.width) continue;
       ctx.strokeStyle = color(MARKS[mark.kind] || "quiet");
       ctx.beginPath();
@@ -60,17 +56,18 @@
   // A point between two gaps is on no line: it is drawn as a dot.
   const alone = (plot, index) => plot.data[index].flatMap((value, at, all) =>
     value != null && all[at - 1] == null && all[at + 1] == null ? [at] : []);
+  const columns = (kind) => [history.at, ...kind.series.map(([, name]) => history.points.map((point) => point[name]))];
 
   const make = (place) => {
-    const kind = KINDS[place.dataset.chart], line = color("line"), quiet = color("quiet");
-    const font = "11px system-ui, sans-serif", axis = { stroke: quiet, font, grid: { stroke: line, width: 1 }, ticks: { show: false } };
+    const kind = KINDS[place.dataset.chart], grid = { stroke: color("line"), width: 1 };
+    const axis = { stroke: color("quiet"), font: "11px system-ui, sans-serif", grid, ticks: { show: false } };
     return new uPlot({
       width: place.clientWidth, height: HEIGHT, padding: [8, 14, 0, 0],
       tzDate: (seconds) => corelane.isLocal() ? new Date(seconds * 1000) : uPlot.tzDate(new Date(seconds * 1000), "UTC"),
       cursor: { y: false, sync: { key: "history" }, points: { size: 6 } },
       scales: {
-        x: { range: () => [history.now - minutes * 60, history.now] },
-        y: { range: (_, __, most) => [0, kind.top || Math.max(most * 1.08, LEAST[place.dataset.chart]) || 1] },
+        x: { range: () => [history.at.at(-1) - minutes * 60, history.at.at(-1)] },
+        y: { range: (_, __, most) => [0, kind.top || Math.max(most * 1.08, kind.least) || 1] },
       },
       axes: [
         { ...axis, size: 26, grid: { show: false }, values: (_, times) => times.map((time) => corelane.exact(new Date(time * 1000)).slice(11, 16)) },
@@ -87,50 +84,42 @@
       hooks: { draw: [drawMarks], setCursor: [(plot) => { if (plot.cursor.left < 0) showLast(plot); }] },
     }, columns(kind), place);
   };
-  const columns = (kind) => [history.at, ...kind.series.map(([, name]) => history[name])];
 
   const listMarks = () => {
-    const list = document.querySelector("#marks ul");
     document.getElementById("marks").hidden = !history.marks.length;
-    list.replaceChildren(...history.marks.toReversed().map((mark) => {
-      const item = document.createElement("li"), time = document.createElement("time");
-      time.dateTime = new Date(mark.at * 1000).toISOString();
-      time.dataset.style = "exact";
-      time.textContent = corelane.exact(new Date(mark.at * 1000));
-      item.append(time, ` ${mark.kind}: ${mark.text}`);
+    document.querySelector("#marks ul").replaceChildren(...history.marks.toReversed().map((mark) => {
+      const item = document.createElement("li");
+      item.textContent = `${corelane.exact(new Date(mark.at))} ${mark.kind}: ${mark.text}`;
       return item;
     }));
   };
 
-  const redraw = () => {
-    for (const chart of charts.values()) chart.destroy();
-    charts.clear();
-    if (history) paint();
-  };
   const paint = () => {
     const isEmpty = history.at.length === 0;
     document.getElementById("charts").hidden = isEmpty;
     document.getElementById("no-history").hidden = !isEmpty;
     listMarks();
-    if (isEmpty) return;
-    for (const place of places) {
+    for (const place of isEmpty ? [] : places) {
       const chart = charts.get(place);
       if (chart) chart.setData(columns(KINDS[place.dataset.chart]));
       else charts.set(place, make(place));
       if (!(charts.get(place).cursor.left >= 0)) showLast(charts.get(place));
     }
   };
+  const redraw = () => {
+    for (const chart of charts.values()) chart.destroy();
+    charts.clear();
+    if (history) paint();
+  };
 
   const load = async () => {
     if (document.hidden) return;
-    try {
-      const response = await fetch(`history?minutes=${minutes}`);
-      if (!response.ok) return;
-      history = await response.json();
-      paint();
-    } catch {
-      // The next round tries again; the sign in the header tells that the service is away.
-    }
+    // A failed round is passed over: the sign in the header tells that the service is away.
+    const response = await fetch(`history?minutes=${minutes}`).catch(() => null);
+    if (!response?.ok || response.redirected) return;
+    history = await response.json();
+    history.at = history.points.map((point) => Date.parse(point.at) / 1000);
+    paint();
   };
 
   for (const button of buttons) {

@@ -53,6 +53,13 @@ SAMPLED = (
 WORST = frozenset({"p50_s", "p95_s", "wait_p95_s", "backlog_s", "waiting_tokens", "open_items"})
 
 
+#: Reads the oldest sums that are kept: those of a minute ago.
+MINUTE_AGO = ("XRANGE", own_keys.SAMPLED, "-", "+", "COUNT", 1)
+
+#: An entry of a stream: its id, and its fields with their values.
+Entry = tuple[bytes, Sequence[bytes]]
+
+
 @dataclass(frozen=True, slots=True)
 class Growth:
     """The growth of the sums between two readings."""
@@ -62,13 +69,13 @@ class Growth:
     now: Series
 
     @classmethod
-    def since(cls, sample: bytes | None, now_ms: int, now: Series) -> "Growth | None":
+    def since(cls, samples: Sequence[Entry], now_ms: int, now: Series) -> "Growth | None":
         """Return the growth since a sample; None without one, or if its time is long ago or still to come."""
-        if sample is None:
-            return None
-        then = orjson.loads(sample)
-        seconds = (now_ms - then["at_ms"]) / 1000
-        return cls(seconds, parse(then["sums"]), now) if 0 < seconds <= SAMPLES_TTL_S else None
+        for entry, fields in samples:
+            seconds = (now_ms - _time_of(entry)) / 1000
+            if 0 < seconds <= SAMPLES_TTL_S:
+                return cls(seconds, parse(orjson.loads(fields[1])), now)
+        return None
 
     def grown(self, metric: m.Metric, *labels: str | None) -> float:
         """Return how much a counter grew; its whole value if it restarted at 0."""
@@ -87,7 +94,8 @@ class Growth:
 async def read_history(link: CommonLink, minutes: int) -> HistoryInfo:
     """Return the points and marks of the last minutes, oldest first."""
     since_ms = max(0, await link.now_ms() - minutes * 60_000)
-    points, marks = await link.many([("XRANGE", own_keys.HISTORY, since_ms, "+"), ("XRANGE", keys.MARKS, since_ms, "+")])
+    streams = (own_keys.HISTORY, keys.MARKS)
+    points, marks = await link.many([("XRANGE", stream, since_ms, "+") for stream in streams])
     figures = [{"at_ms": _time_of(entry)} | orjson.loads(fields[1]) for entry, fields in points]
     size = max(1, -(-len(figures) // MOST_POINTS))
     thinned = [merge(figures[at : at + size]) for at in range(0, len(figures), size)]
@@ -139,10 +147,9 @@ class Sampler:
         sums, work, cores = await read_sums(link), await read_work(link), await Fleet(link).cores()
         names = tuple(f"{metric.name}|" for metric in SAMPLED)
         wanted = {field: amount for field, amount in sums.items() if field.startswith(names)}
-        now_ms, before = await link.now_ms(), await link("LINDEX", own_keys.SAMPLED, 0)
+        now_ms, before = await link.now_ms(), await link("XREVRANGE", own_keys.SAMPLED, "+", "-", "COUNT", 1)
         commands: list[tuple[Any, ...]] = [
-            ("LPUSH", own_keys.SAMPLED, orjson.dumps({"at_ms": now_ms, "sums": wanted})),
-            ("LTRIM", own_keys.SAMPLED, 0, SAMPLES - 1),
+            ("XADD", own_keys.SAMPLED, "MAXLEN", SAMPLES, "*", "sums", orjson.dumps(wanted)),
             ("EXPIRE", own_keys.SAMPLED, SAMPLES_TTL_S),
             ("HSET", keys.ROUNDS, "history", now_ms),
         ]
@@ -174,7 +181,7 @@ def sampling(tools: "LoopTools") -> "Loop":
 
 async def health_issues(link: CommonLink) -> list[HealthIssue]:
     """Judge the failed items of the last minute by version, and whether the keeper takes points if it sweeps."""
-    rounds, sample = await link.many([("HMGET", keys.ROUNDS, "sweeps", "history"), ("LINDEX", own_keys.SAMPLED, -1)])
+    rounds, sample = await link.many([("HMGET", keys.ROUNDS, "sweeps", "history"), MINUTE_AGO])
     now_ms, found = await link.now_ms(), list[HealthIssue]()
     if growth := Growth.since(sample, now_ms, parse(await read_sums(link))):
         for version in sorted({version for version, _ in growth.now.counters.get(m.ITEMS, {})}):

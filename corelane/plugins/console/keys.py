@@ -3,7 +3,7 @@
 from corelane.store.keys import RedisKey
 
 HISTORY = RedisKey("cl:history", "stream", stays=True)  # time → a point: figures of ten seconds; the last six hours
-SAMPLED = RedisKey("cl:sampled", "list")  # the sums of METRICS at the last seven points, newest first; 120 s
+SAMPLED = RedisKey("cl:sampled", "stream")  # the sums of METRICS at the last seven points; 120 s
 SAMPLER = RedisKey("cl:sampler", "string")  # the process that takes the points; 25 s
 # Digest of an API key → digests of its sessions by when they began, in µs.
 sessions = RedisKey("cl:sessions:%s", "zset", secret=True)

@@ -29,8 +29,7 @@ from corelane.domain.overview import (
 from corelane.domain.pauses import Pauses
 from corelane.metrics import definitions as m
 from corelane.metrics.series import parse
-from corelane.plugins.console import keys as own_keys
-from corelane.plugins.console.history import Growth
+from corelane.plugins.console.history import MINUTE_AGO, Growth
 from corelane.store import keys
 from corelane.store.backlog import read_drain_rate
 from corelane.store.gauges import Work, count_open_items, read_work
@@ -69,7 +68,7 @@ async def read_overview(link: CommonLink) -> Overview:
         [
             ("TIME",),
             ("HGETALL", keys.METRICS),
-            ("LINDEX", own_keys.SAMPLED, -1),
+            MINUTE_AGO,
             ("HGETALL", keys.PAUSED),
             call("owners_with_work", most=MOST_OWNERS, jobs=COUNTED_OWN_JOBS),
         ]

@@ -2,14 +2,13 @@
 
 from typing import Any
 
-import orjson
 import pytest
 
 from corelane.domain.history import HistoryPoint
 from corelane.metrics.definitions import TOKENS
 from corelane.metrics.series import parse
-from corelane.plugins.console.history import SAMPLES, SAMPLES_TTL_S, Growth, Sampler, make_point, merge, read_history
 from corelane.plugins.console import keys
+from corelane.plugins.console.history import SAMPLES, SAMPLES_TTL_S, Growth, Sampler, make_point, merge, read_history
 from corelane.store.dispatch import Dispatch
 from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
@@ -74,9 +73,10 @@ def test_merged_points_have_the_mean_of_rates_and_the_worst_of_the_rest() -> Non
 @pytest.mark.parametrize("since_s", [-5, 0, SAMPLES_TTL_S + 1])
 def test_sums_of_another_time_are_no_measure_of_now(since_s: int) -> None:
     now = parse({"corelane_tokens_total|a@1": 1000.0})
-    assert Growth.since(orjson.dumps({"at_ms": -1000 * since_s, "sums": {}}), 0, now) is None
-    assert Growth.since(None, 0, now) is None
-    assert Growth.since(orjson.dumps({"at_ms": -1000, "sums": {}}), 0, now) is not None
+    fields = (b"sums", b"{}")
+    assert Growth.since([(b"%d-0" % (1_000_000 - 1000 * since_s), fields)], 1_000_000, now) is None
+    assert Growth.since([], 1_000_000, now) is None
+    assert Growth.since([(b"999000-0", fields)], 1_000_000, now) is not None
 
 
 def test_keeper_takes_points_one_at_a_time(bench: Bench, link: Link) -> None:
@@ -103,7 +103,7 @@ def test_keeper_takes_points_one_at_a_time(bench: Bench, link: Link) -> None:
 def test_sums_of_a_minute_are_kept(bench: Bench, link: Link) -> None:
     for _ in range(SAMPLES + 3):
         sample(link)
-    assert bench.raw.llen(keys.SAMPLED) == SAMPLES
+    assert bench.raw.xlen(keys.SAMPLED) == SAMPLES
     assert 0 < bench.raw.ttl(keys.SAMPLED) <= SAMPLES_TTL_S
 
 

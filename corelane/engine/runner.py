@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from operator import attrgetter
@@ -27,16 +27,24 @@ from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import LEAST_TOKENS
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.backends.protocol import Backend, Logits, WindowBatch
-from corelane.engine.batching import Share, next_batch, smallest_fit
+from corelane.engine.batching import Share, WaitingItem, next_batch, smallest_fit
 from corelane.engine.buckets import Bucket, cut_to, tallest
 from corelane.engine.passes import WARM_UP_PASSES, ForwardPass, Pace, PassTable, PassTimes, choose, warm_ups
-from corelane.engine.sharing import FOUND, LITTLE_ITEMS, LITTLE_TOKENS, Charge, ItemInProgress, SharedItems
 from corelane.engine.task import UNLIMITED, Query, Ready, Result, RunnerLimits, TaskEngine, Tokenized, Window, failure
 from corelane.errors import ArtifactRefused, RunFailed
 from corelane.tasks.registry import task_named
 
+#: A job with at most this many waiting tokens (three small items) gets a batch of its own, if few rows take less time.
+LITTLE_TOKENS = 512
+
+#: A job counts as a small one that someone waits for if at most this many of its items come at a time, all short.
+LITTLE_ITEMS = 3
+
 #: A query's key and its result.
 Answered = tuple[Any, Result]
+
+#: The key of a tokenized query, the tokens that it is charged, and the tokens of its windows.
+Charge = tuple[Any, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +113,33 @@ class RunningBatch:
         return self.runner._finish(self)
 
 
-class Runner(SharedItems):
+@dataclass(slots=True)
+class ItemInProgress:
+    """One query in progress: its waiting windows, the evidence of windows that ran, and the error of a failed row."""
+
+    item: Tokenized
+    waiting: WaitingItem
+    decoded: list[Any] = field(default_factory=list)
+    error: RunFailed | None = None
+    #: The windows that are not read, by the window with the same row of tokens that is.
+    others: dict[Window, list[Window]] = field(default_factory=dict)
+
+    @property
+    def evidence(self) -> list[Any]:
+        """Return what was found in all windows: equal rows are read once, and the same is found in each."""
+        if not self.others:
+            return self.decoded
+        return self.decoded + [
+            replace(found, window=window) for found in self.decoded for window in self.others.get(found.window, ())
+        ]
+
+    @property
+    def is_over(self) -> bool:
+        """Return whether the query needs no more windows, except those in a running batch."""
+        return self.error is not None or not self.waiting.left
+
+
+class Runner:
     """Gives the results of queries with one loaded model. Not thread-safe."""
 
     #: The most tokens of a batch of several rows, where its bucket does not say.
@@ -148,7 +182,6 @@ class Runner(SharedItems):
         self._by_arrival: dict[int, Hashable] = {}
         self._answered: list[Answered] = []
         self._charges: list[Charge] = []
-        self._long: dict[Hashable, None] = {}
         self._device = ThreadPoolExecutor(1, "device") if overlaps else None
 
     @classmethod
@@ -201,18 +234,39 @@ class Runner(SharedItems):
     def _take_in(self, ready: Sequence[Ready[Any]]) -> None:
         jobs = Counter(item.query.job for _, item in ready if not isinstance(item, dict))
         for key, item in ready:
-            if (grown := self._progress.get(key)) is not None:
-                self._end_growth(key, grown, item)
-                continue
             if isinstance(item, dict):
                 self._answered.append((key, item))
                 continue
             waiting = self._put(key, item, is_one_of_few=jobs[item.query.job] <= LITTLE_ITEMS).waiting
             self._charges.append((key, max(LEAST_TOKENS, waiting.tokens), waiting.tokens))
 
-    def batch_rows(self, key: Hashable) -> int:
-        """Return how many windows of an item fit into a batch."""
-        return self._most_rows(self._times.table())(self.bucket_of(key))
+    def _put(self, key: Hashable, item: Tokenized, *, is_one_of_few: bool) -> ItemInProgress:
+        """Put an item into progress. Of equal rows only the first is read.
+
+        The last digits of logits depend on a row's place in its batch, so equal texts would be in no order.
+        """
+        self._arrivals += 1
+        query, windows = item.query, item.windows
+        waiting = WaitingItem(self._arrivals, query.owner, query.priority, job=query.job)
+        progress = self._progress[key] = ItemInProgress(item, waiting)
+        if len(windows) > 1:
+            first: dict[Hashable, Window] = {}
+            for window in windows:
+                if (same := first.setdefault(self._task.row_key(item, window), window)) is not window:
+                    progress.others.setdefault(same, []).append(window)
+            windows = list(first.values())
+        waiting.add(windows, self._ladder_of(item))
+        self._pace.heard(f"{query.owner}:{query.job}", is_little=is_one_of_few and waiting.tokens <= LITTLE_TOKENS)
+        self._by_arrival[self._arrivals] = key
+        return progress
+
+    def _ladder_of(self, item: Tokenized) -> Sequence[Bucket]:  # noqa: ARG002  # for tasks whose items do not all mix
+        """Return the buckets in which an item's windows may run."""
+        return self._ladder
+
+    def _take_out(self, key: Hashable) -> None:
+        """Remove a query from progress, with its waiting windows."""
+        del self._by_arrival[self._progress.pop(key).waiting.arrival]
 
     def _most_rows(self, table: PassTable) -> Callable[[Bucket], int]:
         """Return the rule that says how many rows a batch of a bucket may have."""
@@ -226,9 +280,7 @@ class Runner(SharedItems):
     def waiting_tokens(self, most_per_item: int) -> int:
         """Return the tokens admitted but not yet run, counting at most ``most_per_item`` for an item."""
         unread = self._task.unread_tokens(most_per_item)
-        return unread + sum(
-            min(progress.waiting.tokens, most_per_item) for progress in self._progress.values() if not progress.grows
-        )
+        return unread + sum(min(progress.waiting.tokens, most_per_item) for progress in self._progress.values())
 
     def drop(self, keys: Collection[Hashable]) -> None:
         """Drop queries; keys that are not in progress are ignored."""
@@ -242,7 +294,6 @@ class Runner(SharedItems):
         """Drop all queries, as after an error that left some behind."""
         self._progress, self._by_arrival, self._answered, self._charges, self._shares = {}, {}, [], [], {}
         self._task.forget()
-        self._long.clear()
 
     def start(self) -> RunningBatch:
         """Read on in one long text, if there is any, and start one batch of waiting windows."""
@@ -256,8 +307,6 @@ class Runner(SharedItems):
             chosen = next_batch(waiting, self._shares, rule, LITTLE_TOKENS)
         else:
             chosen = next_batch(waiting, self._shares, most_tokens=self.most_tokens)
-        for grown in self._task.read_so_far() if read_for else ():
-            self._grow(*grown)
         if chosen is None:
             return RunningBatch(self, read_for=read_for, read_s=read_s)
         bucket, windows = chosen
@@ -282,21 +331,14 @@ class Runner(SharedItems):
         self._collect(running)
         merge_began = time.perf_counter()
         answered, self._answered = self._answered, []
-        fragments = 0
         for key, progress in [each for each in self._progress.items() if each[1].is_over]:
-            if progress.grows:
-                self._task.forget([key])
             self._take_out(key)
-            fragments += progress.is_fragment
             answered.append((key, self._compose(progress)))
-        self.work.items += len(answered) - fragments
+        self.work.items += len(answered)
         running.merge_s += time.perf_counter() - merge_began
         return answered
 
     def _compose(self, progress: ItemInProgress) -> Result:
-        if progress.is_fragment:
-            # Empty if one of its windows failed.
-            return {FOUND: b"" if progress.error is not None else self._task.pack_found(progress.evidence)}
         if progress.error is not None:
             return failure(progress.item.query, progress.error)
         return self._task.compose(progress.item, progress.evidence)

@@ -1,7 +1,7 @@
 """The interface of a task's engine: it turns an item into its result, around a model's forward pass.
 
 Each task has one in its folder (``corelane.tasks``); the null engine is one file (``null``). The default methods are
-for a task without long items: it reads texts at once and hands no windows to other cores.
+for a task without long items: it reads texts at once.
 """
 
 import math
@@ -115,9 +115,6 @@ class TaskEngine(Protocol[Item]):
     #: The counters of its runner. The engine counts texts in it.
     work: RunnerWork
 
-    #: Whether windows of its items may be read on other cores.
-    makes_fragments: bool = False
-
     #: The queries whose text the last ``read_on`` read.
     read_for: Collection[Hashable] = ()
 
@@ -127,10 +124,6 @@ class TaskEngine(Protocol[Item]):
 
     def read_on(self) -> list[Ready[Item]]:
         """Tokenize one chunk of one long text; return the queries that this completes."""
-        return []
-
-    def read_so_far(self) -> list[tuple[Hashable, Item]]:
-        """Return the items whose text the last ``read_on`` read but did not complete, as known so far."""
         return []
 
     def unread_tokens(self, most_per_item: int) -> int:  # noqa: ARG002  # for tasks that read in chunks
@@ -156,22 +149,6 @@ class TaskEngine(Protocol[Item]):
     def compose(self, item: Item, decoded: Sequence[Any]) -> Result:
         """Return an item's result from the evidence of its windows, in any order."""
         ...
-
-    def pack(self, item: Item, windows: Sequence[Window]) -> bytes:  # noqa: ARG002  # for tasks that make fragments
-        """Encode neighbouring windows of an item for another core to read."""
-        return b""
-
-    def unpack(self, fragment: bytes, about: Query) -> Item:
-        """Decode windows from another core to an item of ``about``'s owner and job; raise ValueError if that fails."""
-        raise ValueError(f"{len(fragment)} bytes of job {about.job} are no fragment: this task has none")
-
-    def pack_found(self, decoded: Sequence[Any]) -> bytes:  # noqa: ARG002
-        """Encode the evidence in windows of another core, in their order."""
-        return b""
-
-    def unpack_found(self, item: Item, windows: Sequence[Window], found: bytes) -> list[Any]:  # noqa: ARG002
-        """Decode the evidence that another core found in windows; raise ValueError if it is invalid."""
-        raise ValueError(f"{len(found)} bytes are no evidence of {len(windows)} windows: this task makes no fragments")
 
 
 def failure(query: Query, error: CorelaneError) -> Result:

@@ -20,8 +20,7 @@ from corelane.store import keys
 from corelane.store.claimed_items import Items, read_items
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import Command
-from corelane.store.link.link import call, checked, store_errors, translated
-from corelane.store.parts import NO_PARTS, Offered, PartsDone, TakenPart
+from corelane.store.link.link import call, translated
 from corelane.tasks.results import failed_result
 
 #: Longest time of one blocking pop, in seconds. It is short, so that the stop flag is seen and the bell does not
@@ -69,11 +68,10 @@ class ClaimedSlice:
 
 @dataclass(frozen=True, slots=True)
 class SliceResults:
-    """The results of one claimed ref, in stored form; ``is_shared`` says that other cores were offered parts."""
+    """The results of one claimed ref, in stored form."""
 
     ref: Ref
     results: list[dict[str, Any]]
-    is_shared: bool = False
     task: str = DEFAULT_TASK
 
     def encode(self) -> bytes:
@@ -128,8 +126,6 @@ class ExchangeRequest:
     sent_us: int | None = None
     #: Windows, tokens and core microseconds of work that was thrown away. They are sent with the first commit.
     lost: Sequence[int] = ()
-    #: What the core does for long items together with other cores.
-    parts: PartsDone = NO_PARTS
     #: First sleep until a submit wakes this core, at most POP_S. Redis then claims at once, which saves a lone item
     #: a trip.
     wait: bool = False
@@ -161,9 +157,6 @@ class Exchange:
     claim: Claim | None
     #: Redis' time at the claim, in microseconds; None if no work was asked for.
     redis_us: int | None = None
-    #: A part of another core's item, if one was asked for and nothing was claimed; and the state of this core's offer.
-    part: TakenPart | None = None
-    offered: Offered | None = None
     lost: Collection[str] = ()
     error: Exception | None = None
     #: Whether the claim dropped only work of ended jobs, and other work may wait behind it: claim again.
@@ -178,8 +171,8 @@ class TripStep(NamedTuple):
     parse: Callable[[Any], Any]
 
 
-#: Names of steps that occur at most once in a trip.
-CLAIM, SHARE, REPORT = ("claim", ""), ("share", ""), ("report_parts", "")
+#: The name of the step that claims.
+CLAIM = ("claim", "")
 
 
 class Dispatch:
@@ -197,8 +190,6 @@ class Dispatch:
         steps = list(self._steps(request))
         found = self._link.each([step.command for step in steps])
         failed = {step.name: reply for step, reply in zip(steps, found, strict=True) if isinstance(reply, Exception)}
-        with store_errors():
-            checked([failed.get(SHARE), failed.get(REPORT)])
         replies = {
             step.name: step.parse(reply) for step, reply in zip(steps, found, strict=True) if step.name not in failed
         }
@@ -206,14 +197,14 @@ class Dispatch:
         refused = {lease: count for lease, (count, _) in commits.items()}
         lost = {lease for lease, (count, holds_others) in commits.items() if count and not holds_others}
         closed = {job for job in request.jobs if replies.get(("job", job), b"running") not in OPEN_STATUSES}
-        claim, part, redis_us, has_more = replies.get(CLAIM, (None, None, None, False))
+        claim, redis_us, has_more = replies.get(CLAIM, (None, None, False))
         error = next(iter(failed.values()), None)
         error = error and (translated(error) or error)
-        return Exchange(refused, closed, claim, redis_us, part, replies.get(SHARE), lost, error, has_more)
+        return Exchange(refused, closed, claim, redis_us, lost, error, has_more)
 
     def _steps(self, request: ExchangeRequest) -> Iterator[TripStep]:
         """Yield the commands of a trip, in the order in which Redis runs them."""
-        parts, lost = request.parts, countable(request.lost)
+        lost = countable(request.lost)
         spent = {job: sums for job, given in request.spent.items() if (sums := countable(given))}
         sent_us = next(iter(countable([request.sent_us], MOST_US)), None)
         if request.wait:
@@ -226,13 +217,8 @@ class Dispatch:
         if request.found:
             found = [(lease, ref.encode()) for lease, ref in request.found]
             yield TripStep(("correct", ""), call("correct", core=self._core, found=found), int)
-        if parts.found:
-            yield TripStep(REPORT, parts.report(self._core, spent, self._price, lost), int)
         if request.versions:
             yield TripStep(CLAIM, self._claim(request), _parse_taken)
-        if parts.offer is not None:
-            # The claim, which clears the bell, comes first: so a core that reports a part after this step rings again.
-            yield TripStep(SHARE, parts.offer.command(self._core, parts.bell), Offered.parse)
 
     def _claim(self, request: ExchangeRequest) -> Command:
         room = request.room
@@ -248,7 +234,6 @@ class Dispatch:
             lease_ms=int(self._settings.lease_s * 1000),
             linger=request.linger,
             idle=request.idle,
-            helps=request.parts.helps,
             ttl=self._settings.results_ttl_s,
             versions=request.versions,
         )
@@ -321,8 +306,6 @@ class Dispatch:
                 its_spent[outcome.ref.job] = sums
         ttl = self._settings.results_ttl_s
         ask = {"lease": lease, "core": self._core, "ttl": ttl, "spent": its_spent, "sent_us": sent_us}
-        if shared := [outcome.ref.key for outcome in outcomes if outcome.is_shared]:
-            ask["shared"] = shared
         return call("commit", *results, stretches=stretches, price=self._price, lost=lost, **ask)
 
 
@@ -334,13 +317,11 @@ def countable(figures: Sequence[Any], most: int = MOST_FIGURE) -> list[int]:
         return []
 
 
-def _parse_taken(reply: Sequence[Any]) -> tuple[Claim | None, TakenPart | None, int, bool]:
-    """Read the reply to a claim: the claim, or a part of another core's item; Redis' time; whether to claim again."""
+def _parse_taken(reply: Sequence[Any]) -> tuple[Claim | None, int, bool]:
+    """Read the reply to a claim: the claim, Redis' time, and whether to claim again."""
     redis_us, *taken = reply
-    if taken and taken[0] == b"part":
-        return None, TakenPart.parse(taken[1:]), redis_us, False
     has_more = taken == [b"more"]
-    return None if has_more else _parse_claim(taken), None, redis_us, has_more
+    return None if has_more else _parse_claim(taken), redis_us, has_more
 
 
 def _parse_claim(reply: list[bytes]) -> Claim | None:

@@ -92,9 +92,6 @@ wake = RedisKey("cl:wake:%s", "list")  # core → wakes its lingering drain; 30 
 HELD = RedisKey("cl:held", "hash")  # core → tokens it has claimed and not answered
 TURNS = RedisKey("cl:turns", "hash")  # core → times it asked for work; every eighth begins at low priority
 CLAIMED = RedisKey("cl:claimed", "hash")  # core → time it last asked for work
-parts = RedisKey("cl:parts:%s", "list")  # version → parts of items that cores without work may read; 60 s
-offer = RedisKey("cl:offer:%s", "hash")  # LEASE|JOB:FIRST → its parts: see lua/parts.lua; 60 s
-HELPERS = RedisKey("cl:helpers", "zset")  # core that reads parts → time until which it surely does
 rate = RedisKey("cl:rate:%s", "hash")  # second → owner → tokens answered in it; 60 s
 
 

@@ -98,7 +98,7 @@ def test_a_keeper_drops_other_versions_which_come_back_if_they_are_still_used(
 
 CLAIM: dict[str, Any] = {
     "core": "a/0", "room": 1, "spare": 1, "met": [], "refs": 1, "document": 1, "laden": False, "lease_ms": 1000,
-    "linger": False, "idle": True, "helps": False, "ttl": 60, "versions": ["tiny@1"],
+    "linger": False, "idle": True, "ttl": 60, "versions": ["tiny@1"],
 }  # fmt: skip
 
 

@@ -1,12 +1,11 @@
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.errors import QuestionTooLong, TooManyWindows
-from corelane.tasks.question_answering.engine.windows import cut_windows, known_windows
+from corelane.tasks.question_answering.engine.windows import cut_windows
 
 SPECIALS = 3
 
@@ -30,23 +29,6 @@ def test_windows_cover_every_token_in_order_and_fit(question: int, context: int,
     for before, after in pairwise(windows):
         assert before.start < after.start <= before.end < after.end
         assert before.end - after.start == min(stride, room // 2)
-
-
-@given(
-    question=st.integers(0, 90),
-    known=st.integers(0, 3000),
-    more=st.integers(0, 3000),
-    max_length=st.integers(128, 512),
-    stride=st.integers(0, 400),
-)
-def test_windows_that_are_known_early_are_cut_in_the_end(
-    question: int, known: int, more: int, max_length: int, stride: int
-) -> None:
-    limits: dict[str, Any] = {"max_length": max_length, "specials": SPECIALS, "doc_stride": stride}
-    windows = cut_windows(question, known + more, **limits)
-    early = known_windows(question, known, **limits)
-    full = [window for window in windows if window.end <= known and window.length == max_length]
-    assert early == full
 
 
 def test_short_context_is_one_window() -> None:

@@ -9,27 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-import redis
 
 from corelane.artifacts.manifest import Artifact
-from corelane.domain.dispatch import PUBLIC
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query, Window
 from corelane.engine.text.engine import ReadRow, TokenizedText
 from corelane.errors import ModelRefused
-from corelane.settings import Settings
-from corelane.store.jobs.submission import Submission
-from corelane.tasks.forms import forms
-from corelane.tasks.registry import task_named
 from corelane.tasks.text_ranking.engine import RankingEngine
-from corelane.tasks.text_ranking.wire import Ranked, RankingOptions
-from tests.corelane.store_bench import Bench, submit_as_admitted
+from corelane.tasks.text_ranking.wire import RankingOptions
 from tests.families.texts import MULTI_SCRIPT
-from tests.tasks.sharing import read_with_another
 from tests.tasks.tiny import FAMILIES, WHOLE_WORDS, answer, compiled, in_pieces, save_tiny
 from tests.tasks.trained import TOPICS, draw_pairs, sentence, train
-from tests.workers.test_parts import Fleet
 
 LOADER = "AutoModelForSequenceClassification"
 
@@ -160,41 +151,19 @@ def test_query_that_leaves_no_room_fails_its_item_alone(bert: Artifact) -> None:
     assert (refused["ranking"], neighbour["status"]) == ([], "succeeded")
 
 
-def test_many_texts_are_ranked_alike_at_once_in_steps_and_on_two_cores(bert: Artifact) -> None:
+def test_many_texts_are_ranked_alike_one_by_one_and_in_steps(bert: Artifact) -> None:
     random.seed(3)
     texts = [f"{random.choice(TEXTS)} {number}" for number in range(300)]
     texts[7] = "The tower is red. " * 1500
-    own, other = (Runner.open(open_backend("cpu"), bert) for _ in range(2))
+    runner = Runner.open(open_backend("cpu"), bert)
     query = asked(QUERY, texts)
     assert len(query.text) > 40_000
-    singly = own.results_of([asked(QUERY, [text]) for text in texts])
+    singly = runner.results_of([asked(QUERY, [text]) for text in texts])
     expected = {at: result["ranking"][0]["score"] for at, result in enumerate(singly)}
-    [alone] = own.results_of([query])
-    shared, parts = read_with_another(own, other, query)
-    assert parts > 3
-    for result in (alone, shared):
-        scores = [place["score"] for place in result["ranking"]]
-        assert scores == sorted(scores, reverse=True)
-        assert {place["index"]: place["score"] for place in result["ranking"]} == pytest.approx(expected, abs=1e-5)
-
-
-def test_cores_share_a_long_list_of_texts(settings: Settings, raw: redis.Redis, bell: str, bert: Artifact) -> None:
-    fleet = Fleet(Bench(settings, raw, bell), bert)
-    own, other = (fleet.add(open_backend("cpu")) for _ in range(2))
-    texts = [f"The tower of {number} is {number % 90} metres tall, and the river was red." for number in range(600)]
-    head = forms(task_named("text-ranking")).head(model=fleet.version)
-    submission = Submission(head, PUBLIC, [Ranked(query=QUERY, texts=tuple(texts))])
-    fleet.bench.with_link(lambda link: submit_as_admitted(link, settings, bell, submission))
-    fleet.run_out(submission.id)
-    [result] = fleet.bench.results(submission.id)
-    assert sorted(place["index"] for place in result["ranking"]) == list(range(600))
-    [alone] = answer(bert, [asked(QUERY, texts)])
-    expected = {place["index"]: place["score"] for place in alone["ranking"]}
-    assert {place["index"]: place["score"] for place in result["ranking"]} == pytest.approx(expected, abs=1e-5)
-    assert own.runner.work.windows + other.runner.work.windows == result["windows"] == 600
-    assert min(own.runner.work.windows, other.runner.work.windows) > 100
-    fleet.assert_clean()
-    fleet.close()
+    [together] = runner.results_of([query])
+    scores = [place["score"] for place in together["ranking"]]
+    assert scores == sorted(scores, reverse=True)
+    assert {place["index"]: place["score"] for place in together["ranking"]} == pytest.approx(expected, abs=1e-5)
 
 
 def test_texts_are_read_while_others_are_tokenized(bert: Artifact) -> None:
@@ -204,10 +173,9 @@ def test_texts_are_read_while_others_are_tokenized(bert: Artifact) -> None:
     while not answered:
         answered += runner.start().finish()
     assert [key for key, _ in answered] == ["short"]
-    assert runner.windows_left("long") > 0
-    assert runner.grows("long")
+    assert runner.waiting_tokens(10**6) > 0
     runner.drop(["long"])
-    assert not runner.has_rows()
+    assert runner.waiting_tokens(10**6) == 0
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from corelane.tasks.registry import task_named
 from corelane.tasks.zero_shot_classification.wire import LabelledText, ZeroShotOptions
 from tests.corelane.store_bench import VERSION, Bench
 from tests.families.texts import MULTI_SCRIPT
-from tests.tasks.sharing import read_with_another
 from tests.tasks.tiny import FAMILIES, WHOLE_WORDS, answer, compiled, in_pieces, save_tiny
 from tests.tasks.trained import TOPICS, draw_pairs, sentence, train
 
@@ -186,17 +185,6 @@ def test_long_text_is_judged_window_by_window(several: bool, bert: Artifact) -> 
             for label in LABELS
         }
         assert_alike([result], [scores], 1e-4)
-
-
-def test_labels_read_on_two_cores_are_those_of_one(bert: Artifact) -> None:
-    own, other = (Runner.open(open_backend("cpu"), bert) for _ in range(2))
-    labels = [f"label {number}" for number in range(40)]
-    for several in (False, True):
-        query = Query(labels, "The parcel never came. " * 12, ZeroShotOptions(multi_label=several, long="mean"))
-        [alone] = own.results_of([query])
-        shared, parts = read_with_another(own, other, query)
-        assert parts > 1
-        assert_alike([shared], [{each["label"]: each["score"] for each in alone["labels"]}], 1e-5)
 
 
 @pytest.mark.parametrize(

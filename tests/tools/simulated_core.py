@@ -1,4 +1,4 @@
-"""A worker's core in this process, whose runners are given and not loaded: for tests of the drain and of parts."""
+"""A worker's core in this process, whose runners are given and not loaded: for tests of the drain."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -10,12 +10,10 @@ Results that wait are committed once Redis is back. If a lease is lost by then, 
 the core's process cannot survive ends both, and everything it held is returned.
 """
 
-import math
 import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from corelane.engine.sharing import LITTLE_ITEMS
 from corelane.errors import CoreLost, RuntimeLost, Unavailable
 from corelane.log import get_logger
 from corelane.store.dispatch import ExchangeRequest, Room
@@ -27,11 +25,6 @@ log = get_logger(__name__)
 
 #: Pause after a store error, in seconds. Redis restarts take longer, and retries at this pace cost nothing.
 STORE_PAUSE_S = 0.25
-
-#: A core takes fragments of other cores' items once it has had no small job of its own for this time, in seconds. While
-#: small jobs come, the cores that take them stay free for the next one, which would wait for a window of a document.
-#: After slices of larger jobs a core takes fragments at once.
-QUIET_S = 1.0
 
 #: How often a core asks the lanes for more while a batch fills.
 GATHER_CLAIMS = 4
@@ -91,8 +84,6 @@ class DrainLoop:
         self._found_nothing = False
         #: Whether the last claim found only work of ended jobs, and there may be more behind it.
         self._has_more = False
-        #: When this core last claimed or finished a small job.
-        self._asked = -math.inf
 
     def serve(self) -> None:
         """Claim and work until the drain is over."""
@@ -153,7 +144,7 @@ class DrainLoop:
             self._hand_over()
             return True
         core.take_up(in_flight.is_at)
-        if not core.versions and in_flight.is_empty and not in_flight.is_unsent:
+        if not core.versions and in_flight.is_empty and not in_flight.done:
             core.dispatch.sleep()
             return True
         began, was_idle = time.monotonic(), in_flight.is_empty
@@ -163,27 +154,19 @@ class DrainLoop:
             core.dispatch.wake(core.bell)
             return True
         linger = not was_idle or began - self._useful < core.settings.linger_s
-        ahead = in_flight.overlaps and not was_idle and in_flight.can_run
+        ahead = in_flight.overlaps and not was_idle
         if not ahead:
-            has_nothing = was_idle or not in_flight.can_run
-            waits, self._found_nothing = self._found_nothing and has_nothing and linger, False
+            waits, self._found_nothing = self._found_nothing and was_idle and linger, False
             self._exchange(None if overtime else self._room(), linger=linger, wait=waits)
             if waits and not in_flight.is_empty and (core.lost is not None or self._should_stop()):
                 return False
-            if in_flight.fragments.may_offer:
-                # These do not wait for a batch of this core.
-                self._exchange(None, linger=linger)
-            if was_idle and in_flight.has_items and core.settings.batch_wait_s:
+            if was_idle and not in_flight.is_empty and core.settings.batch_wait_s:
                 self._gather()
             if in_flight.is_empty and self._has_more:
                 return False
             if in_flight.is_empty:
                 self._found_nothing = linger
                 return not linger
-            if not in_flight.can_run:
-                # Other cores have the rest of an item. Each rings when it has read its fragment.
-                self._found_nothing = True
-                return False
         self._run_batch(ahead=ahead, overtime=overtime)
         return False
 
@@ -235,16 +218,10 @@ class DrainLoop:
         trip = Trip(request, reply, ended, ended - began)
         self._observers.committed(trip)
         self._settle(trip)
-        claim, part, slices = reply.claim, reply.part, []
-        if claim is not None:
-            slices = core.dispatch.fetch(claim)
-        if claim is not None or part is not None:
-            claimed = Claimed(trip.claimed, slices, trip.at, time.perf_counter() - ended)
-            self._observers.claimed(claimed)
-        if claim is not None:
-            in_flight.add(claim, slices)
-        elif part is not None:
-            in_flight.add_fragment(part)
+        if reply.claim is not None:
+            slices = core.dispatch.fetch(reply.claim)
+            self._observers.claimed(Claimed(trip.claimed, slices, trip.at, time.perf_counter() - ended))
+            in_flight.add(reply.claim, slices)
         core.leases = in_flight.leases
         self._has_more = reply.has_more
         if reply.error is not None:
@@ -252,7 +229,7 @@ class DrainLoop:
 
     def _lose_step(self, error: Exception) -> None:
         """Go on with what can be run although a step of a trip failed; else raise its error."""
-        if not isinstance(error, Unavailable) or self._in_flight.is_empty or not self._in_flight.can_run:
+        if not isinstance(error, Unavailable) or self._in_flight.is_empty:
             raise error
         self._core.is_cut_off = True
         self._core.outage.lost(error.detail, "drain")
@@ -264,8 +241,6 @@ class DrainLoop:
         claimable = core.versions if in_flight.is_empty else core.models.claimable()
         versions = claimable if room else []
         turn = self.report.batches % max(len(versions), 1)
-        is_quiet = time.monotonic() - self._asked > QUIET_S
-        is_free = is_quiet and room is not None and not in_flight.waiting_tokens(1)
         pending = in_flight.pending
         return ExchangeRequest(
             commits=in_flight.done,
@@ -276,7 +251,6 @@ class DrainLoop:
             idle=in_flight.is_empty,
             laden=pending.holds_document(core.settings.slice_tokens),
             found=pending.corrections(),
-            parts=in_flight.fragments.request(pending, core.bell, is_free=is_free, is_leaving=core.retired),
             wait=wait,
         )
 
@@ -286,18 +260,10 @@ class DrainLoop:
         if core.is_cut_off and trip.reply.error is None:
             core.is_cut_off = False
             core.outage.served("drain")
-        if self._has_small(trip):
-            self._asked = time.monotonic()
         if refused := self._in_flight.settle(trip):
             # The lease was lost meanwhile: another core has or had the work.
             log.warning("late_answers_refused", core=str(core.core), refused=refused)
             self.report.refused += refused
-
-    def _has_small(self, trip: Trip) -> bool:
-        """Return whether small jobs were finished or claimed in a trip."""
-        refs = [outcome.ref for outcomes in trip.request.commits.values() for outcome in outcomes]
-        refs += [ref for ref, _ in trip.reply.claim.refs] if trip.reply.claim is not None else []
-        return any(ref.count <= LITTLE_ITEMS and ref.tokens <= self._core.settings.slice_tokens for ref in refs)
 
     def _hand_over(self) -> None:
         """Commit results, and put the rest back into the lanes as it was, for other cores."""

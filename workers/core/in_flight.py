@@ -2,18 +2,14 @@
 
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from corelane.domain.dispatch import Ref
 from corelane.engine.runner import Runner
-from corelane.engine.sharing import FOUND
 from corelane.engine.task import Query
 from corelane.errors import CorelaneError
 from corelane.store.dispatch import Claim, ClaimedSlice, SliceResults
-from corelane.store.parts import TakenPart
 from corelane.tasks.results import failed_result
-from workers.core.fragments import Fragments
 from workers.core.observer import CoreBatch, CoreObserver, TokenizedSlices, Trip
 from workers.core.pending import Key, PendingSlice, PendingSlices
 
@@ -40,7 +36,6 @@ class InFlight:
         for runner in runners.values():
             runner.reset()
         self.pending = PendingSlices()
-        self.fragments = Fragments(runners)
         self._turn = 0
         #: Results to commit, by lease.
         self.done: dict[str, list[SliceResults]] = {}
@@ -51,21 +46,6 @@ class InFlight:
         return not self.pending
 
     @property
-    def has_items(self) -> bool:
-        """Return whether items of this core are in progress, not only fragments of other cores' items."""
-        return any(pending.part is None for pending in self.pending.values())
-
-    @property
-    def is_unsent(self) -> bool:
-        """Return whether results wait to be committed, or fragments to be answered."""
-        return bool(self.done or self.fragments.found)
-
-    @property
-    def can_run(self) -> bool:
-        """Return whether there is something to run. If not, other cores have the rest."""
-        return not self.fragments.is_out or any(runner.has_rows() for runner in self._runners.values())
-
-    @property
     def overlaps(self) -> bool:
         """Return whether a batch leaves the CPU free while it runs."""
         return any(runner.overlaps for runner in self._runners.values())
@@ -73,8 +53,7 @@ class InFlight:
     @property
     def leases(self) -> list[str]:
         """Return the leases that anything here depends on."""
-        found = (each.part.lease for each in self.fragments.found)
-        return list(dict.fromkeys([*(pending.lease for pending in self.pending.values()), *self.done, *found]))
+        return list(dict.fromkeys([*(pending.lease for pending in self.pending.values()), *self.done]))
 
     def is_at(self, version: str) -> bool:
         """Return whether items of a version are in progress."""
@@ -118,19 +97,6 @@ class InFlight:
         self._note_charges(runner)
         self._note_tokenized(version, tokens, began)
 
-    def add_fragment(self, part: TakenPart) -> None:
-        """Take in a fragment of another core's item; one that cannot be read is given back."""
-        began, ref = self._mark(), part.ref
-        key, about = (part.lease, ref.key), Query(None, "", owner=ref.owner, priority=ref.priority, job=ref.job)
-        try:
-            tokens = self._runners[part.version].admit_fragment((key, 0), part.payload, about)
-        except ValueError:
-            self.fragments.add_found(part)
-            return
-        ref = replace(ref, count=1, tokens=tokens)
-        self.pending[key] = PendingSlice(part.lease, ref, part.version, [None], 0, tokens, tokens, part=part)
-        self._note_tokenized(part.version, {ref.job: tokens}, began)
-
     def start(self) -> CoreBatch:
         """Start one batch of one model; models take turns."""
         began, versions = self._mark(), self.pending.versions
@@ -157,17 +123,13 @@ class InFlight:
         for (key, i), result in answered:
             pending = self.pending[key]
             ref, results, ids = pending.ref, pending.results, pending.ids
-            batch.answered_tokens += max(0, ref.tokens // ref.count - pending.elsewhere)
-            if pending.part is not None:
-                del self.pending[key]
-                self.fragments.add_found(pending.part, result.get(FOUND, b""))
-                continue
+            batch.answered_tokens += ref.tokens // ref.count
             results[i] = {"index": ref.first + i, "id": ids[i], **result}
             if len(results) == len(ids):
                 del self.pending[key]
                 if not running.rows:
                     batch.tokens[ref.job] = batch.tokens.get(ref.job, 0) + ref.tokens
-                outcome = SliceResults(ref, [results[n] for n in range(len(ids))], pending.is_shared, pending.task)
+                outcome = SliceResults(ref, [results[n] for n in range(len(ids))], pending.task)
                 self.done.setdefault(pending.lease, []).append(outcome)
                 batch.slices.append((pending, outcome))
         batch.seconds, batch.core_s = self._passed((batch.began, batch.cpu_began), on_cpu=not batch.runner.overlaps)
@@ -183,7 +145,6 @@ class InFlight:
         If a lease is lost, its pending slices are dropped.
         """
         request, reply = trip.request, trip.reply
-        self.fragments.settle(request.parts, reply, self.pending)
         self.done = {lease: outcomes for lease, outcomes in self.done.items() if lease not in request.commits}
         self._drop([key for key, pending in self.pending.items() if pending.lease in reply.lost])
         self.drop_jobs(reply.closed)
@@ -193,22 +154,14 @@ class InFlight:
         """Stop jobs that are final; their slices are committed without results, which frees them."""
         closing = [(key, pending) for key, pending in self.pending.items() if pending.ref.job in jobs]
         for _, pending in closing:
-            if pending.part is not None:
-                self.fragments.add_found(pending.part)
-            else:
-                self.done.setdefault(pending.lease, []).append(SliceResults(pending.ref, [], pending.is_shared))
+            self.done.setdefault(pending.lease, []).append(SliceResults(pending.ref, []))
         self._drop([key for key, _ in closing])
 
     def take_unfinished(self) -> dict[str, list[tuple[Ref, str]]]:
-        """Remove and return all pending slices with their versions, by lease.
-
-        For fragments only the lease is returned.
-        """
+        """Remove and return all pending slices with their versions, by lease."""
         refs: dict[str, list[tuple[Ref, str]]] = {}
         for pending in self.pending.values():
-            its = refs.setdefault(pending.lease, [])
-            if pending.part is None:
-                its.append((pending.ref, pending.version))
+            refs.setdefault(pending.lease, []).append((pending.ref, pending.version))
         self._drop(list(self.pending))
         return refs
 
@@ -222,8 +175,7 @@ class InFlight:
             self._runners[pending.version].drop([(key, i) for i in range(len(pending.ids))])
             dropped[pending.ref.job] = True
         answered = (outcome.ref.job for outcomes in self.done.values() for outcome in outcomes)
-        found = (each.part.ref.job for each in self.fragments.found)
-        if jobs := dropped.keys() - {*answered, *found, *self.pending.jobs}:
+        if jobs := dropped.keys() - {*answered, *self.pending.jobs}:
             self._observers.dropped(jobs)
 
     def _note_charges(self, runner: Runner) -> None:

@@ -91,7 +91,7 @@ class CostBook(CoreObserver):
         if not trip.request.jobs:
             self._spent.clear()
         else:
-            self.dropped([*trip.reply.closed, *(each.part.ref.job for each in trip.request.parts.found)])
+            self.dropped(trip.reply.closed)
 
     def tokenized(self, tokenized: TokenizedSlices) -> None:
         """Divide the time of tokenizing among jobs."""
@@ -134,10 +134,10 @@ class CostBook(CoreObserver):
             self._spent[job] = self._spent.get(job, 0.0) + its_tokens * a_token
 
     def _class_of(self, pending: PendingSlice) -> str:
-        """Return a slice's class; empty if it is not measured, as after a retry or if other cores read parts."""
+        """Return a slice's class; empty if it is not measured, as after a retry."""
         ref, count = pending.ref, len(pending.ids)
         is_wanted = count > 1 or ref.first or len(self.costs) < ENOUGH_COSTS
-        if ref.attempt > 1 or pending.is_shared or pending.slice is None or not is_wanted:
+        if ref.attempt > 1 or not is_wanted:
             return ""
         return cost_class(ref.first, pending.slice.ref.tokens, [text for _, _, text in pending.slice.items])
 

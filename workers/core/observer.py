@@ -41,13 +41,12 @@ class Trip:
     claimed: Sequence[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        claim, part = self.reply.claim, self.reply.part
-        self.claimed = claim.jobs if claim is not None else [part.ref.job] if part is not None else ()
+        self.claimed = self.reply.claim.jobs if self.reply.claim is not None else ()
 
 
 @dataclass(slots=True)
 class Claimed:
-    """Slices that a core took, or, without slices, a fragment of another core's item."""
+    """Slices that a core took."""
 
     jobs: Sequence[str]
     slices: Sequence[ClaimedSlice]

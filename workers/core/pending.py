@@ -1,4 +1,4 @@
-"""Slices that a core has claimed but not yet answered, and fragments of other cores' items."""
+"""Slices that a core has claimed but not yet answered."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -8,7 +8,6 @@ from corelane.domain.dispatch import BESIDE_TOKENS, SMALL_TOKENS, Ref
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.task import Result
 from corelane.store.dispatch import ClaimedSlice
-from corelane.store.parts import TakenPart
 
 #: Identifies a pending slice: its lease and its place in the claim.
 Key = tuple[str, str]
@@ -19,7 +18,7 @@ CORRECT_TOKENS = 1024
 
 @dataclass(slots=True)
 class PendingSlice:
-    """A claimed slice, or a fragment of another core's item; ``results`` fills up in any order.
+    """A claimed slice; ``results`` fills up in any order.
 
     ``ref`` carries the tokens found in the items that were tokenized, plus the estimate for the ``unread`` others.
     ``charged`` are the tokens that the store has charged, ``tokens`` those of the windows.
@@ -29,31 +28,23 @@ class PendingSlice:
     ref: Ref
     version: str
     ids: Sequence[str | None]
+    #: The slice as it was claimed.
+    slice: ClaimedSlice
     unread: int
     estimate: int
     charged: int
     found: int = 0
     tokens: int = 0
     results: dict[int, Result] = field(default_factory=dict)
-    #: The claimed slice, unless this is a fragment.
-    slice: ClaimedSlice | None = None
     #: The name of its task.
     task: str = DEFAULT_TASK
-    #: Tokens of windows that other cores read.
-    elsewhere: int = 0
-    #: Whether fragments of it were offered to other cores.
-    is_shared: bool = False
-    #: The fragment, if this is one.
-    part: TakenPart | None = None
 
     @classmethod
     def of(cls, lease: str, claimed: ClaimedSlice) -> "PendingSlice":
         """Return a claimed slice of which nothing was read yet."""
         ref, ids = claimed.ref, [item[0] for item in claimed.items]
         estimate = ref.tokens // max(ref.count, 1)
-        return cls(
-            lease, ref, claimed.version, ids, len(ids), estimate, ref.tokens, slice=claimed, task=claimed.options.task
-        )
+        return cls(lease, ref, claimed.version, ids, claimed, len(ids), estimate, ref.tokens, task=claimed.options.task)
 
     @property
     def key(self) -> Key:
@@ -89,8 +80,6 @@ class PendingSlices(dict[Key, PendingSlice]):
         met: dict[str, None] = {}
         for pending in self.values():
             ref = pending.ref
-            if pending.part is not None:
-                continue
             if ref.tokens <= SMALL_TOKENS:
                 small[ref.lane] += ref.tokens
             else:
@@ -100,7 +89,7 @@ class PendingSlices(dict[Key, PendingSlice]):
 
     def holds_document(self, most_tokens: int) -> bool:
         """Return whether an item is larger than any slice of several items."""
-        return any(pending.ref.tokens > most_tokens and pending.part is None for pending in self.values())
+        return any(pending.ref.tokens > most_tokens for pending in self.values())
 
     def corrections(self) -> list[tuple[str, Ref]]:
         """Return refs whose charge is far from their cost, by lease; others are corrected when committed."""

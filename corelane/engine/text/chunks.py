@@ -87,8 +87,6 @@ class ChunkReader:
         self.short_chars = CHUNK_CHARS if reads_in_chunks(tokenizer) else None
         #: Documents by owner and text; the first one is next.
         self.documents: OrderedDict[Passage, Document] = OrderedDict()
-        #: The document that was read last, if it is not complete.
-        self.unfinished: Document | None = None
 
     def add(self, key: Hashable, query: Query) -> None:
         """Add a query on a long text."""
@@ -105,7 +103,6 @@ class ChunkReader:
         """Tokenize one chunk of the next document. If it was the last one, return passage, text and queries."""
         passage, document = self.documents.popitem(last=False)
         document.read_on(self._tokenizer)
-        self.unfinished = document if document.chunks else None
         if not document.chunks:
             return passage, document.tokens_read(), list(document.queries.items())
         self.documents[passage] = document
@@ -114,7 +111,6 @@ class ChunkReader:
     def clear(self) -> None:
         """Drop all documents."""
         self.documents.clear()
-        self.unfinished = None
 
     def drop(self, keys: Collection[Hashable]) -> None:
         """Drop queries, and documents without queries."""

@@ -68,7 +68,6 @@ class TimeBook(CoreObserver):
     def contributes(self, request: ExchangeRequest) -> None:
         """Report the time spent on the jobs with outcomes, and the discarded work."""
         jobs = dict.fromkeys(outcome.ref.job for outcomes in request.commits.values() for outcome in outcomes)
-        jobs |= dict.fromkeys(each.part.ref.job for each in request.parts.found)
         request.sent_us = self.redis_us()
         request.spent = self.report(jobs)
         request.lost = self.report_lost() if jobs else ()

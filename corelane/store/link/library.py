@@ -27,7 +27,7 @@ GROUND = ("basics", "history", "counters", "lanes", "hooks")
 #: in the table of the same name. Lua allows 200 names at the top of a library; the shared files and the areas take half
 #: of them.
 AREAS = (
-    *("deliveries", "index", "jobs", "admission", "parts"),
+    *("deliveries", "index", "jobs", "admission"),
     *("pick", "claims", "commits", "rates", "fleet", "secrets", "upkeep", "gauges"),
 )
 

@@ -201,19 +201,14 @@ local function take_from(claim, priority)
   end
 end
 
--- Nothing was found for a core: give it a part of another core's item, or let its bell ring again.
-local function take_nothing(claim, is_held_up)
+-- Nothing was found for a core: let its bell ring again.
+local function take_nothing(claim)
   local ask = claim.ask
   local core, bell = ask.core, keys.bell(ask.core)
   if ask.room == 0 then return { now_us() } end
   if claim.dropped >= MOST_DROPPED then
     call('SET', bell, 'r', 'EX', 30)
     return { now_us(), 'more' }
-  end
-  local part = ask.helps and not is_held_up and parts.take(core, claim.versions, ask.lease_ms)
-  if part then
-    call('SET', bell, 'r', 'EX', 30)
-    return { now_us(), 'part', unpack(part) }
   end
   if ask.linger then
     call('SET', bell, 'l', 'EX', 5)
@@ -223,14 +218,13 @@ local function take_nothing(claim, is_held_up)
   return { now_us() }
 end
 
--- claim{core, room, spare, met, refs, document, laden, lease_ms, linger, idle, helps, ttl, versions} → {Redis' time
--- in µs, then if anything was taken: lease, and per ref: ref, version, payload, options; or `part`, and what
--- `parts.take` returns; or `more` if only refs of ended jobs were taken off, and others may wait behind them}
+-- claim{core, room, spare, met, refs, document, laden, lease_ms, linger, idle, ttl, versions} → {Redis' time in µs,
+-- then if anything was taken: lease, and per ref: ref, version, payload, options; or `more` if only refs of ended jobs
+-- were taken off, and others may wait behind them}
 -- Takes up to `room` tokens, at least one; or up to `spare`, the excess from owners and priorities of which this core
 -- holds nothing. `met` lists what it holds: `owner:priority`, or `owner:priority:small` for a batch's worth of
 -- small jobs. If there is neither room nor such an owner, the bell stays as it is. A core that reads a document (more
--- than `document` tokens) is laden: it takes no second one. A core that `helps` takes a part of another core's item if
--- it would claim nothing, and nothing is held up. Paused versions and owners are skipped.
+-- than `document` tokens) is laden: it takes no second one. Paused versions and owners are skipped.
 -- "Nothing there" and "the bell may ring again" are one step, so no wake-up is lost.
 define('claim', function(ask)
   local core, versions, paused = ask.core, ask.versions, read_paused()
@@ -246,7 +240,7 @@ define('claim', function(ask)
   if not is_held_up and #versions > 0 then
     for _, priority in ipairs(pick.priorities(call('HINCRBY', keys.TURNS, core, 1))) do take_from(claim, priority) end
   end
-  if claim.taken == 0 then return take_nothing(claim, is_held_up) end
+  if claim.taken == 0 then return take_nothing(claim) end
   call('HSET', keys.claim(claim.lease), unpack(claim.held))
   call('ZADD', keys.LEASES, claim.now + ask.lease_ms, claim.lease)
   call('SET', keys.bell(core), 'r', 'EX', 30)

@@ -29,16 +29,14 @@ local function end_if_empty(lease)
   return holds
 end
 
--- commit{lease, core, ttl, stretches: [[ref, succeeded, failed]…], spent: {job: sums}, sent_us, price, lost, shared:
--- [key of an item that was offered…]}, results of each… → {stretches refused, 1 if the claim holds others}
+-- commit{lease, core, ttl, stretches: [[ref, succeeded, failed]…], spent: {job: sums}, sent_us, price, lost},
+-- results of each… → {stretches refused, 1 if the claim holds others}
 -- The refs carry the tokens that were found when the stretches were read: that is what their owners are charged.
 -- The fence: a stretch counts only while the claim still holds it. A late commit finds it gone. The payload of a slice
--- is deleted when the whole slice is answered at once. If parts were cut from the slice, it stays until the job is
+-- is deleted when the whole slice is answered at once. If items were cut from the slice, it stays until the job is
 -- final. If an item failed, it stays for a retry, unless its items are in a file.
 define('commit', function(ask, args)
   local claim, refused, done, answered, late = keys.claim(ask.lease), 0, {}, {}, {}
-  local shared = {}
-  for _, key in ipairs(ask.shared or {}) do shared[key] = true end
   ask.spent = ask.spent or {}
   for i, stretch in ipairs(ask.stretches) do
     local ref, succeeded, failed = parse(stretch[1]), stretch[2], stretch[3]
@@ -47,7 +45,6 @@ define('commit', function(ask, args)
       charge_share(ref, ref.tokens - charged)
       done[ref.owner] = (done[ref.owner] or 0) + ref.tokens
       count_attempt(ref)
-      if shared[ref.job .. ':' .. ref.first] then parts.settle_offer(ask.lease, ref, false) end
       local wanted = jobs.settle(ref.job, ref.first, args[i + 1], succeeded, failed, ask.ttl, ask)
       if not wanted then
         late[ref.job] = ref.owner
@@ -109,7 +106,6 @@ define('return_claim', function(ask)
         count_attempt(ref)
         waste('core_lost', charged)
       end
-      hooks.give_back(ask.lease, ref)
       for _, lost in ipairs(stretch.lost) do jobs.settle(ref.job, lost[1], lost[2], 0, 1, ask.ttl) end
       if job_is_open(ref.job) then enqueue(stretch.version, stretch.refs, ask.envelope, true) end
     end

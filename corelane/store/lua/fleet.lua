@@ -35,7 +35,6 @@ define('beat', function(ask)
   if call(ask.out and 'SADD' or 'SREM', keys.OUT_OF_SERVICE, core) == 1 then
     mark('core', core .. (ask.out and ' is out of service' or ' is in service again'))
   end
-  if not ask.out then call('ZADD', keys.HELPERS, now + ask.lease_ms, core) end
   keep_speed(core, ask.speed, ask.full)
   for _, version in ipairs(ask.versions) do
     call('ZADD', keys.holders(version), now + ask.lease_ms, core)
@@ -69,7 +68,6 @@ function fleet.forget_core(core)
   local queue = queue_of(core)
   call('ZREM', keys.CORES, core)
   call('SREM', keys.OUT_OF_SERVICE, core)
-  call('ZREM', keys.HELPERS, core)
   call('UNLINK', queue, '_kombu.binding.' .. queue, '_kombu.binding_permanent.' .. queue)
 end
 
@@ -83,7 +81,6 @@ define('leave', function(ask)
   call('DEL', keys.core(ask.core), keys.bell(ask.core), keys.wake(ask.core))
   call('HDEL', keys.CLAIMED, ask.core)
   call('HDEL', keys.SPEEDS, ask.core)
-  call('ZREM', keys.HELPERS, ask.core)
   if ask.gone then fleet.forget_core(ask.core) end
 end)
 

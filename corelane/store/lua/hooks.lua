@@ -9,7 +9,6 @@
 --   finished(job)               it has ended, and is kept for `job.ttl` seconds
 --   forget(job)                 it is deleted
 --   spend(ask, answered, late)  a core reports costs (`ask.spent`, `ask.lost`); `late` jobs were over before
---   give_back(lease, ref)       a stretch leaves a claim without a result
 --   delivered(delivery, now)    a webhook was delivered; `delivery` is the key of its hash
 --   beat(ask, price)            a core lives
 --   prune(now, ask)             upkeep, once in a while
@@ -19,7 +18,7 @@
 -- While a library is loaded Redis gives it no function of Lua's own, not even `ipairs`.
 local hooks, registered, readers = {}, {}, {}
 local STEPS = {
-  'submit', 'claim', 'settle', 'finish', 'finished', 'forget', 'spend', 'give_back', 'delivered', 'beat', 'prune',
+  'submit', 'claim', 'settle', 'finish', 'finished', 'forget', 'spend', 'delivered', 'beat', 'prune',
   'overdue',
 }
 

@@ -6,7 +6,7 @@ calibrated or not: the best answer of a document is the best of its windows' ans
 """
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -21,9 +21,8 @@ from corelane.engine.backends.protocol import Logits
 from corelane.engine.task import Query, Result, RunnerLimits, Window
 from corelane.engine.text.engine import RowParts, TextEngine, Tokens
 from corelane.engine.text.offsets import convert_offsets
-from corelane.engine.text.tokenize import NO_PLACES, TextTokens, tokenize
+from corelane.engine.text.tokenize import TextTokens
 from corelane.errors import CorelaneError, InvalidInput, NotCalibrated
-from corelane.tasks.question_answering.engine.fragments import pack_spans, pack_windows, unpack_spans, unpack_windows
 from corelane.tasks.question_answering.engine.spans import (
     Candidate,
     SpanSource,
@@ -34,7 +33,7 @@ from corelane.tasks.question_answering.engine.spans import (
     in_whole_words,
     scores,
 )
-from corelane.tasks.question_answering.engine.windows import cut_windows, known_windows
+from corelane.tasks.question_answering.engine.windows import cut_windows
 from corelane.tasks.question_answering.options import AnswerOptions
 
 
@@ -87,8 +86,6 @@ NO_PROBABILITIES = (
 class QuestionAnsweringTask(TextEngine):
     """Extractive question answering with one model. Not thread-safe."""
 
-    makes_fragments = True
-
     #: Applies to "no answer" if a query sets none.
     threshold: float = 0.0
     calibration: Calibration | None = None
@@ -105,33 +102,6 @@ class QuestionAnsweringTask(TextEngine):
         if query.options.min_precision is not None and self.calibration is None:
             return NotCalibrated(NO_PROBABILITIES)
         return None
-
-    def read_so_far(self) -> list[tuple[Hashable, TokenizedQuery]]:
-        """Return the only query on the document that was read last, with the windows known so far.
-
-        It is empty if there are several queries. The item has no text yet: its answer is composed once all is read.
-        """
-        document = self._long.unfinished
-        if document is None or len(document.queries) != 1:
-            return []
-        [(key, query)] = document.queries.items()
-        if query.options.truncation == "error" or query.options.max_windows is not None:
-            # It may fail once all its text is known, and then no window of it may be read.
-            return []
-        [question] = tokenize(self._tokenizer, [query.beside])
-        asked, ids = question.ids[: query.options.max_question_len], np.concatenate(document.ids)
-        try:
-            windows = known_windows(
-                len(asked),
-                len(ids),
-                max_length=self._longest(query),
-                specials=self._pair.specials,
-                doc_stride=query.options.doc_stride,
-            )
-        except InvalidInput:
-            return []
-        at, null_last = self._context_at(asked), self._template.null_last
-        return [(key, TokenizedQuery(query, asked, TextTokens(ids, NO_PLACES), windows, at, null_last))]
 
     def cut(self, query: Query, besides: Sequence[Tokens], texts: Sequence[TextTokens]) -> TokenizedQuery:
         """Cut a passage into windows beside its question; raise InvalidInput."""
@@ -176,31 +146,10 @@ class QuestionAnsweringTask(TextEngine):
 
     def compose(self, item: TokenizedQuery, decoded: Sequence[ReadWindow]) -> Result:
         """Return an item's answers from the spans of its windows."""
-        # Windows run by length, and on several cores. Among equal candidates the earlier window wins.
+        # Windows run by length. Among equal candidates the earlier window wins.
         decoded = sorted(decoded, key=lambda read: read.window.start) if len(decoded) > 1 else decoded
         tokenizer = self._tokenizer if item.query.options.align_to_words else None
         return compose_result(item.query, item.context, decoded, self.threshold, self.calibration, tokenizer)
-
-    def pack(self, item: TokenizedQuery, windows: Sequence[Window]) -> bytes:
-        """Encode neighbouring windows of an item for another core to read."""
-        return pack_windows(item.query, item.question, item.context.ids, item.context_at, windows)
-
-    def unpack(self, fragment: bytes, about: Query) -> TokenizedQuery:
-        """Decode windows from another core to an item without text."""
-        query, question, ids, context_at, windows = unpack_windows(fragment, about)
-        if any(window.length > self._max_length for window in windows):
-            raise ValueError("a fragment has windows that no row holds")
-        null_last = self._template.null_last
-        return TokenizedQuery(query, question, TextTokens(ids, NO_PLACES), windows, context_at, null_last)
-
-    def pack_found(self, decoded: Sequence[ReadWindow]) -> bytes:
-        """Encode the spans of an item's windows, in their order."""
-        return pack_spans([read.spans for read in sorted(decoded, key=lambda read: read.window.start)])
-
-    def unpack_found(self, item: TokenizedQuery, windows: Sequence[Window], found: bytes) -> list[ReadWindow]:
-        """Decode the spans that another core found in windows of an item."""
-        spans = unpack_spans(found, len(windows))
-        return [ReadWindow(window, item.context_at, each) for window, each in zip(windows, spans, strict=True)]
 
 
 def search_rows(logits: Logits, rows: Sequence[Row]) -> list[ReadWindow]:

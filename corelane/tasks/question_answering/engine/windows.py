@@ -45,19 +45,6 @@ def cut_windows(
     return [Window(start, end, specials + question_tokens + end - start) for start, end in stretches]
 
 
-def known_windows(
-    question_tokens: int, context_tokens: int, *, max_length: int, specials: int, doc_stride: int
-) -> list[Window]:
-    """Return the windows that are certain, whatever follows the first ``context_tokens`` tokens of a context.
-
-    Raises QuestionTooLong.
-    """
-    room = _room(question_tokens, max_length, specials)
-    step = room - overlap(room, doc_stride)
-    count = max(0, 1 + (context_tokens - room) // step)
-    return [Window(start, start + room, specials + question_tokens + room) for start in range(0, count * step, step)]
-
-
 def _room(question_tokens: int, max_length: int, specials: int) -> int:
     """Return how many tokens of context a window holds beside a question; raise QuestionTooLong if too few."""
     room = max_length - specials - question_tokens

@@ -13,7 +13,7 @@ from corelane.engine.runner import Runner
 from corelane.engine.text import chunks
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from corelane.tasks.question_answering.options import AnswerOptions
-from tests.fakes import FixedBackend
+from tests.tools.fakes import FixedBackend
 
 WORDS = ["tower", "river", "ada", "東京", "é", "👩‍🚀", "ﬁ", "berlin", ".", "the"]
 

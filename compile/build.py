@@ -5,8 +5,8 @@ Bad requests are refused before the model is loaded. For the CPU this file also 
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,7 @@ import torch
 from compile.ladder import Method, build_ladder
 from compile.manifests import Toolchain, host_tools
 from compile.model.loading import quiet_transformers
-from compile.model.probes import Probe, fill_probe, make_probe
+from compile.model.probes import fill_probe, make_probe
 from compile.model.reference import Run, TaskNetwork, runner_of
 from compile.model.timing import one_thread
 from compile.neuron.build import build_for_neuron
@@ -82,29 +82,10 @@ def build(
             return build_ladder(plan, compiler.method(plan, added_dtype), root, report)
         if kind:
             check_company(plan, root, target)
-        with computed_beside(plan):
-            choice = choose_ways(plan, dtype, format, eval_set, report)
-            return first_in_agreement(
-                choice.ways, lambda way: build_ladder(plan, cpu_method(plan, choice, way, kind), root, report)
-            )
-
-
-@contextmanager
-def computed_beside(plan: BuildPlan) -> Iterator[None]:
-    """Compute the eager logits of the samples in parallel with the block."""
-    model = plan.model
-    buckets = [_trial_bucket(plan), *plan.ladder]
-    plan.expected.begin(
-        batch for each in buckets for batch in fill_probe(model.task, model.tokenizer, model.spec, each)[1]
-    )
-    try:
-        yield
-    finally:
-        plan.expected.end()
-
-
-def _trial_bucket(plan: BuildPlan) -> Bucket:
-    return Bucket(length=min(TRIAL_LENGTH, plan.ladder[-1].length), rows=TRIAL_ROWS)
+        choice = choose_ways(plan, dtype, format, eval_set, report)
+        return first_in_agreement(
+            choice.ways, lambda way: build_ladder(plan, cpu_method(plan, choice, way, kind), root, report)
+        )
 
 
 def check_request(target: str, dtype: str, format: str, neuron: NeuronOptions) -> None:
@@ -188,7 +169,7 @@ class CpuChoice:
 def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | None, report: Report) -> CpuChoice:
     """Return the way that was asked for, or hold a trial to choose.
 
-    Other formats take part in a trial only if there is an eval set, dtypes only if this CPU may be fast in them.
+    Dtypes and formats take part in a trial only if this CPU may be fast in them, formats only if there is an eval set.
     """
     steps = FIRST_STEPS + len(plan.ladder)
     graphs, gains = {}, {}
@@ -203,8 +184,9 @@ def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | No
     if tried == ["fp32"] and not graphs:
         return CpuChoice(tried, eval_set)
     report("trying dtypes", 1, steps)
-    bucket, model = _trial_bucket(plan), plan.model
-    unread = Probe(model.task, *fill_probe(model.task, model.tokenizer, model.spec, bucket), ())
+    model = plan.model
+    bucket = Bucket(length=min(TRIAL_LENGTH, plan.ladder[-1].length), rows=TRIAL_ROWS)
+    probe = make_probe(model, bucket, plan.run_eager)
     _, [first, *_] = fill_probe(model.task, model.tokenizer, model.spec, plan.ladder[0])
     networks: dict[Way, TracedNetwork] = {}
 
@@ -213,13 +195,13 @@ def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | No
         module = cast(plan.reference, dtype)
         traced = trace(module, first)
         networks[dtype] = TracedNetwork(module, traced, time.monotonic() - began)
-        if not holds(unread, runner_of(traced), runner_of(module)):
-            traced = trace(module, unread.batches[0])
+        if not holds(probe, runner_of(traced), runner_of(module)):
+            traced = trace(module, probe.batches[0])
         return runner_of(settle(compile_trace(traced, dtype)))
 
     candidates: dict[Way, Callable[[], Run]] = {each: partial(compiled, each) for each in tried}
     candidates |= {way: graph.run for way, graph in graphs.items()}
-    trial = run_trial(lambda: make_probe(model, bucket, plan.expected), candidates, evaluated=eval_set is not None)
+    trial = run_trial(probe, candidates, evaluated=eval_set is not None)
     ways = rank_ways(trial, gains)
     # Keep only the best network: each of the others takes the memory of one more copy.
     best = {way: network for way, network in networks.items() if way == ways[0]}
@@ -227,13 +209,17 @@ def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | No
 
 
 def choose_formats(dtype: str, format: str, eval_set: EvalSet | None) -> list[FormatCompiler]:
-    """Return the other formats to convert to: the one asked for, or all that are installed if there will be a trial."""
+    """Return the other formats to convert to: the one asked for, or for a trial all that may be fast on this CPU."""
     compilers, formats = format_compilers(), added_formats()
     if format in compilers:
         return [compilers[format]]
     if not dtype == format == AUTO or eval_set is None:
         return []
-    return [compiler for name, compiler in compilers.items() if formats[name].is_installed]
+    return [
+        compiler
+        for name, compiler in compilers.items()
+        if formats[name].is_installed and may_be_fast(dtype_of(compiler.way))
+    ]
 
 
 def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> Method:
@@ -266,7 +252,6 @@ def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> 
             holds=lambda *_: True,
             write=lambda made, path: made.write(path),
             file=lambda _: graph.file,
-            forks=False,
         )
     known = choice.traced.get(way)
     module = cast(plan.reference, dtype) if known is None else known.module
@@ -281,7 +266,7 @@ def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> 
 
 def _evaluate(plan: BuildPlan, choice: CpuChoice, dtype: CpuDtype, run: Run) -> F1Loss:
     """Measure the loss of F1; raises Disagreement if ``auto`` chose int8 and it loses too much."""
-    loss = plan.model.task.measure_loss(plan.model, plan.ladder, plan.expected, run, choice.eval_set)
+    loss = plan.model.task.measure_loss(plan.model, plan.ladder, plan.run_eager, run, choice.eval_set)
     if choice.trial is not None and dtype == "int8":
         judge_f1(loss.points, MOST_LOST, dtype)
     return loss

@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from compile.manifests import NO_LOSS, Toolchain, bucket_name, make_bucket, make_manifest, with_measures
-from compile.model.beside import run_beside
 from compile.model.loading import save_tokenizer
 from compile.model.probes import Probe, make_probe
 from compile.model.reference import Run
@@ -28,8 +28,6 @@ from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, EngineError
 
-Found = TypeVar("Found")
-
 
 @dataclass(frozen=True, slots=True)
 class Method:
@@ -40,7 +38,6 @@ class Method:
     ``least_equal`` is the share of the samples' results that must be equal. ``evaluate`` measures the loss of F1 and
     may raise Disagreement. ``fixed_rows`` says that a batch must fill its bucket. ``cpu_kind`` names the folder of an
     artifact that lies beside those for other CPU kinds. ``made`` is an earlier result, and the seconds that it took.
-    ``forks`` says whether a loaded file may run in child processes.
     """
 
     label: str
@@ -55,7 +52,6 @@ class Method:
     cpu_kind: str = ""
     evaluate: Callable[[Run], F1Loss] | None = None
     made: tuple[Any, float] | None = None
-    forks: bool = True
 
 
 def build_ladder(plan: BuildPlan, method: Method, root: Path, report: Report) -> Artifact:
@@ -95,7 +91,7 @@ def _make_buckets(
     """Write one file for all neighbouring buckets that share a result, and verify it for each of them."""
     made: list[BucketFile] = []
     comparisons: list[BucketComparison] = []
-    probes = [make_probe(plan.model, bucket, plan.expected) for bucket in plan.ladder]
+    probes = [make_probe(plan.model, bucket, plan.run_eager) for bucket in plan.ladder]
 
     def say(number: int) -> None:
         what = f"compiling {plan.ladder[number]} in {method.label}"
@@ -131,30 +127,17 @@ def _write_file(
 
 
 def _count_held(method: Method, compiled: Any, probes: Sequence[Probe]) -> int:
-    """Return how many of the next buckets a result works for. If the next one passes, the others are tried at once."""
-    calls = [partial(method.holds, probe, compiled) for probe in probes]
-    held = _all(method, calls[:1])
-    if held == [True]:
-        held += _all(method, calls[1:])
-    return [*held, False].index(False)
-
-
-def _all(method: Method, calls: Sequence[Callable[[], Found]]) -> list[Found]:
-    return run_beside(calls) if method.forks else [call() for call in calls]
+    """Return how many of the next buckets a result works for."""
+    return sum(1 for _ in takewhile(lambda probe: method.holds(probe, compiled), probes))
 
 
 def _compare_all(
     plan: BuildPlan, method: Method, aside: Path, files: Sequence[BucketFile], probes: Sequence[Probe]
 ) -> list[BucketComparison]:
-    """Compare the buckets of one file with the eager network; on a CPU in parallel, with the file loaded once."""
-    at_once = len(files) if method.toolchain.target == "cpu" else 1
-    compared: list[BucketComparison] = []
-    while len(compared) < len(files):
-        part = files[len(compared) :][:at_once]
-        with opened(make_manifest(plan, method.toolchain, aside, part), aside) as run:
-            calls = [
-                partial(compare, probe, run, method.toolchain.dtype, fewer_rows=not method.fixed_rows)
-                for probe in probes[len(compared) :][: len(part)]
-            ]
-            compared += _all(method, calls)
-    return compared
+    """Compare the buckets of one file, loaded once, with the eager network."""
+    made_by = method.toolchain
+    with opened(make_manifest(plan, made_by, aside, files), aside) as run:
+        return [
+            compare(probe, run, made_by.dtype, fewer_rows=not method.fixed_rows)
+            for probe, _ in zip(probes, files, strict=False)
+        ]

@@ -2,11 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 from compile.model.loading import SourceModel, check_lengths, load_model
-from compile.model.logit_cache import LogitCache
 from compile.model.probes import check_runs
 from compile.model.reference import Run, TaskNetwork, official_run, wrap
 from compile.model.source import find_source
@@ -38,11 +36,6 @@ class BuildPlan:
     def run_eager(self) -> Run:
         """The official eager network, as a function."""
         return official_run(self.model, self.reference)
-
-    @cached_property
-    def expected(self) -> LogitCache:
-        """The eager network, as a function that computes each row of tokens once."""
-        return LogitCache(self.model.task, self.run_eager, self.model.spec.pad_id)
 
     def destination(self, root: Path, target: str, cpu_kind: str = "") -> Path:
         """Return the place of the artifact below the root."""

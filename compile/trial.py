@@ -46,18 +46,16 @@ def results_needed(dtype: NumberFormat, automatic: bool, evaluated: bool = False
     return 1.0 if automatic and dtype == "int8" and not evaluated else TOLERANCES[dtype].equal
 
 
-def run_trial(make_probe: Callable[[], Probe], candidates: Mapping[Way, Callable[[], Run]], evaluated: bool) -> Trial:
+def run_trial(probe: Probe, candidates: Mapping[Way, Callable[[], Run]], evaluated: bool) -> Trial:
     """Compile, check and time each candidate; one that cannot be compiled or does not agree is not sound.
 
-    The probe is made after the candidates, as the eager network may run in parallel with the compiler. ``evaluated``
-    says that an eval set will judge the results of the whole artifact.
+    ``evaluated`` says that an eval set will judge the results of the whole artifact.
     """
     runs: dict[Way, Run] = {}
     for way, compiled in candidates.items():
         with suppress(CompileFailed, RuntimeError):
             runs[way] = compiled()
     sound: set[Way] = set()
-    probe = make_probe()
     for way, run in runs.items():
         dtype = dtype_of(way)
         try:

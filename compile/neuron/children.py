@@ -6,6 +6,7 @@ itself and the compiler that it started.
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -18,19 +19,21 @@ from typing import Any
 import numpy as np
 
 from compile.neuron import tracer
-from compile.neuron.explain import TracerEnd, count_oom_kills, explain
 from corelane.engine.backends.neuron.chips import NeuronChip
 from corelane.engine.backends.neuron.packages import explain_import
 from corelane.engine.backends.protocol import WindowBatch
-from corelane.errors import CompileFailed, SetupError
+from corelane.errors import CompileFailed, SetupError, last_line
 
 TRACER = Path(tracer.__file__)
 
 #: Importing a Neuron package takes seconds, longer on a busy machine.
 PROBE_TIMEOUT_S = 300
 
-#: Bytes at the end of a log that are searched for the reason of a failure.
-TAIL_BYTES = 100_000
+#: How SIGKILL ends a process, as its status and as a shell reports it; the same of a compiler, in an error's text.
+KILLED, COMPILER_KILLED = (-9, 137), re.compile(r"neuronx?-cc failed with (?:-9|137)\b")
+
+#: What the Neuron runtime says where it finds no free core.
+NO_DEVICE = ("num_devices > 0", "Runtime could not be initialized", "not available - Requested")
 
 
 class Children:
@@ -84,17 +87,16 @@ class Children:
         """Run ``trace`` or ``analyze`` and return its result; raises CompileFailed or SetupError. Thread-safe."""
         request, result = Path(spec["workdir"]) / "request.json", Path(spec["result"])
         request.write_text(json.dumps(dict(spec)), encoding="utf-8")
-        before = count_oom_kills()
         with log.open("wb") as stream:
             child = self.start([mode, str(request)], stream, variables)
             try:
                 status = child.wait()
             finally:
                 self.end(child)
-        outcome = TracerEnd(status, _read(result), count_oom_kills() > before, _read_tail(log))
-        if outcome.result is None or "error" in outcome.result:
-            raise explain(outcome, chip, what, log)
-        return outcome.result
+        found = _read(result)
+        if found is None or "error" in found:
+            raise explain(status, found or {}, chip, what, log)
+        return found
 
     def start(self, argv: Sequence[str], log: Any, variables: Mapping[str, str] = {}) -> subprocess.Popen[bytes]:
         """Start the script, which writes its output to ``log``."""
@@ -138,10 +140,31 @@ def save_inputs(file: Path, batch: WindowBatch) -> None:
     np.savez(file, input_ids=ids, attention_mask=mask, token_type_ids=types)
 
 
-def _read_tail(path: Path) -> str:
-    with path.open("rb") as stream:
-        stream.seek(max(0, path.stat().st_size - TAIL_BYTES))
-        return stream.read().decode(errors="replace")
+def explain(
+    status: int, result: Mapping[str, Any], chip: NeuronChip, what: str, log: Path
+) -> CompileFailed | SetupError:
+    """Return the error of a tracing process that ended with ``status``; ``log`` has the compiler's whole output."""
+    kind, text = result.get("error"), str(result.get("text", ""))
+    if kind == "import":
+        return explain_import(chip.target, text, result.get("missing"))
+    if any(sign in text for sign in NO_DEVICE):
+        return SetupError(
+            f"this machine has no free {chip.target} core: add --cpu-backend to compile without one, and run `corelane "
+            "verify` where it will serve"
+        )
+    if kind == "unused":
+        return CompileFailed(
+            f"{what}: the traced graph does not use input {text}, so the model would run as if it were not there: "
+            "compile with the version of transformers in constraints/"
+        )
+    # The kernel kills a compiler that runs out of memory without a message.
+    if (not result and status in KILLED) or COMPILER_KILLED.search(text):
+        return CompileFailed(
+            f"{what}: the compiler was killed, most often for lack of memory (BERT-base at 16x1024 takes up to 15 GB): "
+            f"compile with --jobs 1, smaller buckets, or with --cpu-backend on a larger machine. Its output: {log}"
+        )
+    said = last_line(text) if text else f"the tracing process ended with status {status}"
+    return CompileFailed(f"{what}: {said}; the compiler's output: {log}")
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -14,9 +14,8 @@ from typing import Any
 
 from compile.manifests import with_measures
 from compile.model.probes import Probe
-from compile.neuron.children import Children
+from compile.neuron.children import Children, explain
 from compile.neuron.expected import EXPECTED_NAME, read_expected
-from compile.neuron.explain import TracerEnd, explain
 from compile.plan import FIRST_STEPS, Report, Step
 from compile.verify import TOLERANCES, BucketComparison, compare, judge, judge_results, share_equal
 from corelane.artifacts.finding import find_artifact
@@ -46,8 +45,8 @@ class DeviceSession:
             self._modules.drop(self._loaded)
             self._loaded["file"] = self._modules.load(path, None)
         except RuntimeError as error:
-            failed = TracerEnd(0, {"error": "failed", "text": str(error)})
-            raise explain(failed, self._chip, f"{path.name}, when it was loaded", self._log) from None
+            failed, what = {"text": str(error)}, f"{path.name}, when it was loaded"
+            raise explain(0, failed, self._chip, what, self._log) from None
 
     def run(self, batch: WindowBatch) -> Logits:
         """Run one forward pass; raises RunFailed if it fails, CompileFailed if it hangs or computes nothing."""

@@ -62,7 +62,7 @@ def compile_model(
     format: Annotated[str, choice(FORMATS, "What the files are (CPU); auto tries all with --questions.")] = "auto",
     name: Annotated[str | None, typer.Option(help="Name to serve it under; the model's own if not given.")] = None,
     cpu_kind: Annotated[
-        Literal["this", "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16"] | None,
+        Literal["this", "avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16"] | None,
         typer.Option(help="Compile for this kind of CPU, beside the version's artifacts for others."),
     ] = None,
     questions: Annotated[

@@ -86,10 +86,12 @@ class GroupedFields(
         description="CPUs that make one core where the target is `cpu`: its model runs in as many threads. Wider cores "
         "serve one item sooner, narrow ones more items; CPUs that fill no core are not used.",
     )
-    cpu_kind: Literal["auto", "avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16"] = Field(
-        "auto",
-        description="Kind of CPU by which workers choose among the artifacts of a version, named after its latest "
-        "instruction set, as `amx_bf16`; `auto` reads it from /proc/cpuinfo.",
+    cpu_kind: Literal["auto", "avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16"] = (
+        Field(
+            "auto",
+            description="Kind of CPU by which workers choose among the artifacts of a version, named after its latest "
+            "instruction set, as `amx_bf16`; `auto` reads it from /proc/cpuinfo.",
+        )
     )
     health_dir: Path | None = Field(
         None,

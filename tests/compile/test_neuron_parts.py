@@ -5,6 +5,7 @@ import os
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,8 @@ import pytest
 from compile.neuron import tracer
 from compile.neuron.buckets import padded
 from compile.neuron.cache import KEEP_S, Cache
-from compile.neuron.children import TRACER
+from compile.neuron.children import TRACER, explain
 from compile.neuron.coverage import read_analysis, read_log
-from compile.neuron.explain import TracerEnd, explain
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
@@ -59,35 +59,19 @@ def test_analysis_is_read_flat_and_nested(supported: dict[str, object]) -> None:
     assert coverage.reasons == {"aten::roll": "fails at neuronx-cc"}
 
 
-def failed(text: str, kind: str = "failed") -> dict[str, object]:
-    return {"error": kind, "text": text}
-
-
 @pytest.mark.parametrize(
-    ("outcome", "sentence"),
+    ("status", "result", "sentence"),
     [
-        (
-            TracerEnd(-9, None, out_of_memory=True),
-            "the tracing process was killed by the kernel, which had no memory",
-        ),
-        (TracerEnd(-9, None), r"the tracing process was killed \(signal 9\), most often for lack of memory"),
-        (TracerEnd(1, failed("neuronx-cc failed with -9"), True), "neuronx-cc was killed by the kernel.*--jobs 1"),
-        (TracerEnd(1, failed("neuronx-cc failed with 137")), r"neuronx-cc was killed \(signal 9\)"),
-        (TracerEnd(1, failed("neuronx-cc failed with -6")), r"neuronx-cc crashed \(-6\); try --optlevel 1"),
-        (TracerEnd(-11, None), r"the tracing process crashed \(-11\)"),
-        (
-            TracerEnd(1, failed("neuronx-cc failed with 70"), printed="[NCC_EVRF007] too big"),
-            "refused .* NCC_EVRF007",
-        ),
-        (TracerEnd(1, failed("neuronx-cc failed with 70")), "neuronx-cc failed with status 70"),
-        (TracerEnd(1, failed("1", "unused")), "does not use attention_mask"),
-        (TracerEnd(1, failed("first line\nno such operator")), "no such operator"),
-        (TracerEnd(3, None), "ended with status 3 and said nothing"),
-        (TracerEnd(1, {**failed("[Errno 28] No space left"), "errno": 28}), "the disk is full"),
+        (-9, {}, "the compiler was killed, most often for lack of memory.*--jobs 1"),
+        (1, {"text": "neuronx-cc failed with 137"}, "the compiler was killed"),
+        (-11, {}, "ended with status -11; the compiler's output: compile.log"),
+        (1, {"text": "neuronx-cc failed with 70"}, "neuronx-cc failed with 70; the compiler's output"),
+        (1, {"error": "unused", "text": "1"}, "does not use input 1"),
+        (1, {"text": "first line\nno such operator"}, "no such operator"),
     ],
 )
-def test_failures_are_told_apart(outcome: TracerEnd, sentence: str) -> None:
-    error = explain(outcome, CHIPS["inf2"], "bucket 4x32", Path("compile.log"))
+def test_a_failure_says_what_the_compiler_said_and_where(status: int, result: dict[str, Any], sentence: str) -> None:
+    error = explain(status, result, CHIPS["inf2"], "bucket 4x32", Path("compile.log"))
     assert isinstance(error, CompileFailed)
     with pytest.raises(CompileFailed, match=f"bucket 4x32.*{sentence}"):
         raise error
@@ -96,14 +80,13 @@ def test_failures_are_told_apart(outcome: TracerEnd, sentence: str) -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "sentence"),
     [
-        ("neuronx-cc is not installed. Please", "failed", "its compiler neuronx-cc is not"),
-        ("PJRT_Client_Create: error condition !(num_devices > 0)", "failed", "no inf2 device: add --cpu-backend"),
-        ("The PyTorch Neuron Runtime could not be initialized.", "failed", "no device, or its cores are taken"),
+        ("PJRT_Client_Create: error condition !(num_devices > 0)", "failed", "no free inf2 core: add --cpu-backend"),
+        ("The PyTorch Neuron Runtime could not be initialized.", "failed", "no free inf2 core"),
         ("WRONG PACKAGE. Please install", "import", "PyPI's stub of that name.* pip uninstall torch-neuronx"),
     ],
 )
 def test_missing_setup_is_told_apart_from_a_bad_model(text: str, kind: str, sentence: str) -> None:
-    error = explain(TracerEnd(1, failed(text, kind)), CHIPS["inf2"], "bucket 4x32", Path("compile.log"))
+    error = explain(1, {"error": kind, "text": text}, CHIPS["inf2"], "bucket 4x32", Path("compile.log"))
     with pytest.raises(SetupError, match=sentence):
         raise error
 

@@ -61,6 +61,7 @@ def test_int8_chosen_by_auto_must_keep_every_answer() -> None:
     [
         ("avx2", set()),
         ("avx2 avx512f", set()),
+        ("avx2 avx_vnni", {"fp32", "int8"}),
         ("avx2 avx512f avx512_vnni", {"fp32", "int8"}),
         ("avx2 avx512f avx512_vnni avx512_bf16", ALL),
         ("asimd", ALL),

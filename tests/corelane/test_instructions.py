@@ -17,9 +17,10 @@ SAPPHIRE_RAPIDS = "processor\t: 0\nflags\t\t: fpu avx2 avx512f avx512_vnni avx51
 
 
 def test_instruction_sets_that_matter_are_read_in_their_order() -> None:
-    found = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
+    found = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
     assert instruction_sets(SAPPHIRE_RAPIDS) == found
     assert instruction_sets("Features\t: fp asimd\n") == ()
+    assert instruction_sets("flags\t: avx2 avx_vnni\n") == ("avx2", "avx_vnni")
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,7 @@ def test_instruction_sets_that_matter_are_read_in_their_order() -> None:
         ("avx2 avx512f avx512_bf16 amx_bf16", "bf16", ("avx2", "avx512f"), ["avx512_bf16", "amx_bf16"]),
         ("avx2 avx512f avx512_bf16 amx_bf16", "fp32", ("avx2", "avx512f"), []),
         ("avx2 avx512f avx512_vnni", "int8", ("avx2",), ["avx512_vnni"]),
+        ("avx2 avx_vnni", "int8", ("avx2", "avx_vnni", "avx512_vnni"), []),
         ("avx2", "bf16", ("avx2", "amx_bf16"), []),
         ("AVX512", "bf16", (), []),
         ("", "int8", (), []),

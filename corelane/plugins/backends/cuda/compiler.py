@@ -50,7 +50,6 @@ class CudaCompiler:
             holds=lambda probe, traced: holds(probe, runner_of(traced, "cuda"), runner_of(module, "cuda")),
             write=lambda traced, path: path.write_bytes(serialise(traced)),
             fixed_rows=True,
-            forks=False,
         )
 
 

@@ -100,7 +100,7 @@ test-acl: $(VENV)/.installed-dev ## Run the test suite as a user of Redis with t
 
 # What runs a model or compiles one.
 CPU_TESTS := tests/compile tests/tasks tests/plugins/backends tests/corelane/test_runner.py \
-	tests/corelane/test_artifact_cache.py tests/corelane/test_instructions.py tests/corelane/test_cpu_kinds.py
+	tests/corelane/test_instructions.py tests/corelane/test_cpu_kinds.py
 CPU_KINDS ?= avx2 avx2_vnni avx512 avx512_vnni avx512_bf16 amx
 
 .PHONY: test-cpus

@@ -98,11 +98,11 @@ def measure_load(checkout: Path, artifacts: Path, model: str) -> Figures:
 
 
 def measure_fresh(name: str, checkout: Path, folder: Path) -> Figures:
-    """Return the seconds until the first answer on a user's first data folder, and on another one after that."""
+    """Return the seconds until the first answer on a new data folder, and on the same one after that."""
     found = {}
-    for number, kind in enumerate(("first_ever", "fresh_later")):
+    for number, kind in enumerate(("first_ever", "again")):
         began = time.perf_counter()
-        with serving(folder / kind, name, checkout, artifact_cache=folder / "cache") as running:
+        with serving(folder, name, checkout) as running:
             found[f"serve_{kind}_ready_s"] = time.perf_counter() - began
             ask(running, number)
             found[f"serve_{kind}_s"] = time.perf_counter() - began

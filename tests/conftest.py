@@ -246,13 +246,6 @@ def _no_telemetry() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _nothing_kept() -> Iterator[None]:
-    """Keep what is compiled out of this user's cache, and compile where a test says so."""
-    with mock.patch.dict(os.environ, {"CORELANE_ARTIFACT_CACHE": "off"}):
-        yield
-
-
 @pytest.fixture(scope="session")
 def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start a Redis of our own, with its append-only file, for the whole run."""

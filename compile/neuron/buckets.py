@@ -10,12 +10,11 @@ from typing import Any
 
 from compile.manifests import bucket_name, make_bucket
 from compile.model.probes import Probe
-from compile.neuron.cache import Cache, files_of
+from compile.neuron.cache import Cache, files_of, key_of
 from compile.neuron.children import TRACER, Children, save_inputs
 from compile.neuron.coverage import WHOLE, read_log
 from compile.neuron.options import NeuronOptions, NeuronRecipe
 from compile.plan import FIRST_STEPS, BuildPlan, Step
-from corelane.artifacts.cache import key_of
 from corelane.artifacts.manifest import BucketFile, Coverage, digest_file
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket

@@ -5,6 +5,7 @@ bucket. An entry is a folder with the traced file, its NEFFs and a record with t
 and renamed, so several builds can share the cache. They are dropped after a month without use.
 """
 
+import hashlib
 import json
 import os
 import secrets
@@ -21,6 +22,11 @@ RECORD_NAME = "record.json"
 
 #: Entries unused for longer are dropped, in seconds.
 KEEP_S = 30 * 24 * 3600
+
+
+def key_of(facts: Mapping[str, object]) -> str:
+    """Return the name of the entry for these facts, in any order."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def files_of(folder: Path, stem: str) -> list[Path]:

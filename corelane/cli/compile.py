@@ -112,7 +112,8 @@ def compile_model(
         typer.Option(min=1, help="Buckets compiled at a time; as memory allows.", rich_help_panel=NEURON),
     ] = None,
     cache: Annotated[
-        bool, typer.Option("--cache/--no-cache", help="Reuse what was compiled before, on the CPU and for Neuron.")
+        bool,
+        typer.Option("--cache/--no-cache", help="Reuse buckets that were compiled before.", rich_help_panel=NEURON),
     ] = True,
     neuron_python: NeuronPython = None,
     data: DataOption = None,
@@ -129,7 +130,6 @@ def compile_model(
     from compile.neuron.options import NeuronOptions
     from compile.tasks.feature_extraction.packaged import source_of
 
-    model = source_of(model, settings)
     options = NeuronOptions(
         auto_cast=auto_cast,
         auto_cast_type=auto_cast_type,
@@ -145,32 +145,24 @@ def compile_model(
         python=neuron_python or python_for(target, settings),
     )
     writable_folder(settings.artifact_root)
-    asked = {"buckets": buckets, "dtype": dtype, "format": format} | ({"task": task} if task else {})
+    from compile.build import build
+    from compile.tasks.question_answering.evaluation import read_eval_set
+
     with interrupted_by_sigterm(), show_progress() as report:
-
-        def make() -> Artifact:
-            # Imported here: a model that is taken from the cache needs no torch.
-            from compile.build import build
-            from compile.tasks.question_answering.evaluation import read_eval_set
-
-            return build(
-                model,
-                settings=settings,
-                target=target,
-                name=name,
-                neuron=options,
-                eval_set=None if questions is None else read_eval_set(questions, task),
-                cpu_kind=cpu_kind,
-                report=report,
-                **asked,
-            )
-
-        if cache and target == "cpu" and questions is None and not options.named and cpu_kind is None:
-            from compile.once import compile_once
-
-            artifact = compile_once(model, served_as, settings, asked, make)
-        else:
-            artifact = make()
+        artifact = build(
+            source_of(model, settings),
+            settings=settings,
+            target=target,
+            buckets=buckets,
+            dtype=dtype,
+            format=format,
+            name=name,
+            task=task,
+            neuron=options,
+            eval_set=None if questions is None else read_eval_set(questions, task),
+            cpu_kind=cpu_kind,
+            report=report,
+        )
     show_made(artifact, with_coverage=coverage, as_json=as_json)
 
 

@@ -1,7 +1,5 @@
 """Settings of cores, Redis, scaling, texts and chaos, joined with the other groups and those of plugins."""
 
-import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -13,11 +11,8 @@ from corelane.plugin import all_plugins
 #: The name of a service: one character of the alphabet of ids.
 CELL_NAME = r"[0-9a-hjkmnp-tv-z]"
 
-#: The value that turns the cache off.
-OFF = "off"
-
-#: Variables that make torch's libraries choose other kernels than the CPU's best.
-KERNEL_VARIABLES = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
+#: The kinds of CPU (``corelane.artifacts.instructions``), and this CPU's own.
+CpuKind = Literal["auto", "avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16"]
 
 #: The settings that plugins add.
 PLUGIN_FIELDS = tuple(fields for plugin in all_plugins() if (fields := plugin.settings()) is not None)
@@ -47,26 +42,8 @@ class PriceFields(BaseSettings):
     )
 
 
-class ArtifactFields(BaseSettings):
-    """Where compiled artifacts are kept for later data folders."""
-
-    artifact_cache: str | None = Field(
-        None,
-        description="Folder where `serve` and `compile` keep what they compiled, for later data folders of this user; "
-        "`corelane/artifacts` in the user's cache folder if unset, `off` keeps nothing.",
-    )
-
-    @property
-    def artifact_cache_root(self) -> Path | None:
-        """Return the folder of the artifact cache; None if it is off."""
-        if self.artifact_cache == OFF:
-            return None
-        return user_cache(os.environ) if self.artifact_cache is None else Path(self.artifact_cache).resolve()  # noqa: TID251  # XDG's
-
-
 class GroupedFields(
     PriceFields,
-    ArtifactFields,
     *PLUGIN_FIELDS,  # type: ignore[misc]
 ):
     """Part of ``corelane.settings.Settings``: every field that is not declared in the package itself."""
@@ -86,12 +63,10 @@ class GroupedFields(
         description="CPUs that make one core where the target is `cpu`: its model runs in as many threads. Wider cores "
         "serve one item sooner, narrow ones more items; CPUs that fill no core are not used.",
     )
-    cpu_kind: Literal["auto", "avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16"] = (
-        Field(
-            "auto",
-            description="Kind of CPU by which workers choose among the artifacts of a version, named after its latest "
-            "instruction set, as `amx_bf16`; `auto` reads it from /proc/cpuinfo.",
-        )
+    cpu_kind: CpuKind = Field(
+        "auto",
+        description="Kind of CPU by which workers choose among the artifacts of a version, named after its latest "
+        "instruction set, as `amx_bf16`; `auto` reads it from /proc/cpuinfo.",
     )
     health_dir: Path | None = Field(
         None,
@@ -157,19 +132,3 @@ class GroupedFields(
     def beside_chars(self) -> tuple[int, str]:
         """Return the most characters of what stands beside a text, and the name of the setting."""
         return self.max_question_chars, "CORELANE_MAX_QUESTION_CHARS"
-
-
-def user_cache(environment: Mapping[str, str]) -> Path | None:
-    """Return the folder for a user's caches by the XDG rules; None for a user without a home."""
-    named = Path(environment.get("XDG_CACHE_HOME", ""))
-    if named.is_absolute():
-        return named / "corelane" / "artifacts"
-    try:
-        return Path.home() / ".cache" / "corelane" / "artifacts"
-    except RuntimeError:
-        return None
-
-
-def kernel_environment() -> dict[str, str]:
-    """Return those variables of this process that choose kernels."""
-    return {name: os.environ[name] for name in KERNEL_VARIABLES if name in os.environ}  # noqa: TID251  # the libraries'

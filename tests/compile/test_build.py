@@ -1,6 +1,5 @@
 import json
 import shutil
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from transformers import (
 
 from compile.build import build
 from compile.model.source import find_source
-from compile.once import compile_once
 from compile.trial import Trial
 from compile.verify import TOLERANCES, Tolerance
 from corelane.artifacts.calibration import (
@@ -193,19 +191,6 @@ def test_a_model_brings_its_calibration_which_can_be_removed_for_good(
     again = build(str(copy), settings=data, buckets="2x32", dtype="fp32")
     assert again.path == first.path
     assert read_calibration(again.path, shipped.version) is None
-
-
-def test_an_artifact_from_the_users_cache_gets_the_models_calibration(
-    tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    copy = Path(shutil.copytree(tiny_model, tmp_path / "calibrated-qa"))
-    shipped = ship(CALIBRATION, copy, find_source(str(copy), tmp_path).version)
-    for number in (1, 2):
-        data = Settings(data_dir=tmp_path / f"data-{number}")
-        compiled = partial(build, str(copy), settings=data, buckets="2x32", dtype="fp32")
-        artifact = compile_once(str(copy), "calibrated-qa", data, {}, compiled)
-        assert read_calibration(artifact.path, shipped.version) == shipped
 
 
 def ship(calibration: Calibration, model: Path, version: str) -> Calibration:

@@ -84,9 +84,8 @@ def test_artifact_for_another_kind_does_not_make_a_version_the_newest(root: Path
 
 
 def test_remote_root_gives_each_kind_its_own_and_the_cache_when_it_is_away(
-    root: Path, tiny_artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, tiny_artifact: Artifact, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("corelane.artifacts.remote.RETRY_PAUSES_S", ())
     version = tiny_artifact.manifest.version_id
     far = RemoteRoot(f"file://{root}", tmp_path / "cache")
     for kind, folder in (("avx2", "cpu-avx2"), (BF16, "cpu"), (AMX, "cpu"), ("avx2", "cpu-avx2")):

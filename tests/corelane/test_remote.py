@@ -2,14 +2,15 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
-from corelane.artifacts import remote
 from corelane.artifacts.calibration import CALIBRATION_NAME, read_calibration, write_calibration
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files
-from corelane.artifacts.remote import RemoteRoot
+from corelane.artifacts.remote import ASIDE, RemoteRoot
 from corelane.errors import ArtifactRefused, LoadFailed, SetupError
 from corelane.store.file_storage import options_for
 from tests.tools.artifacts import CALIBRATION
@@ -64,6 +65,27 @@ def test_damaged_copy_is_fetched_again(root: RemoteRoot, tiny_artifact: Artifact
     file = root.find(version, "cpu").file("tokenizer.json")
     file.write_bytes(b"{}")
     check_files(root.find(version, "cpu"))
+
+
+def test_processes_that_want_a_version_at_once_copy_it_once_and_all_get_it(
+    far: Path, tiny_artifact: Artifact, tmp_path: Path
+) -> None:
+    version = tiny_artifact.manifest.version_id
+    roots = [RemoteRoot(f"file://{tmp_path}/far", tmp_path / "cache") for _ in range(4)]
+    with capture_logs() as logged, ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda root: root.find(version, "cpu"), roots))
+    assert {each.path for each in found} == {found[0].path}
+    check_files(found[0])
+    assert [line["event"] for line in logged].count("artifact_fetched") == 1
+
+
+def test_copy_that_was_cut_is_not_served(root: RemoteRoot, far: Path, tiny_artifact: Artifact, tmp_path: Path) -> None:
+    cut = tmp_path / "cache" / far.parent.relative_to(tmp_path / "far") / ASIDE
+    shutil.copytree(far, cut)
+    (cut / "tokenizer.json").write_bytes((far / "tokenizer.json").read_bytes()[:100])
+    found = root.find(tiny_artifact.manifest.version_id, "cpu")
+    check_files(found)
+    assert (found.path.name, cut.exists()) == ("cpu", False)
 
 
 def test_damaged_original_is_refused_and_nothing_kept(
@@ -134,10 +156,7 @@ def test_folder_with_another_version_is_refused(root: RemoteRoot, far: Path) -> 
         root.find("tiny-qa@aaaaaaaaaaaa", "cpu")
 
 
-def test_root_that_cannot_be_read_is_tried_again_and_then_told(
-    root: RemoteRoot, far: Path, tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(remote, "RETRY_PAUSES_S", (0.0,))
+def test_root_that_cannot_be_read_is_told(root: RemoteRoot, far: Path, tiny_artifact: Artifact) -> None:
     (far / MANIFEST_NAME).unlink()
     (far / MANIFEST_NAME).mkdir()
     with pytest.raises(LoadFailed, match="cannot be read"):

@@ -20,7 +20,7 @@ REDIS_IMAGE = "redis:7-alpine"
 GIVEN = frozenset(
     {
         *("redis_url", "data_dir", "models_dir", "host", "port", "flower_host", "flower_port", "core", "url"),
-        *("api_key", "health_dir", "artifact_cache", "core_host", "model", "log_level", "auth"),
+        *("api_key", "health_dir", "core_host", "model", "log_level", "auth"),
     }
 )
 

@@ -170,7 +170,7 @@ def test_the_command_writes_a_file_or_prints_it(tmp_path: Path) -> None:
 #: Settings that the file decides: addresses, ports and folders inside a container, and what only commands outside use.
 FIXED = {
     *("redis_url", "data_dir", "models_dir", "host", "port", "flower_host", "flower_port", "core", "url", "api_key"),
-    *("health_dir", "artifact_cache"),
+    *("health_dir",),
 }
 
 #: Services that are none of ours, with what they read and keep; the others get every setting.

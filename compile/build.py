@@ -4,13 +4,12 @@ Bad requests are refused before the model is loaded. For the CPU this file also 
 ``auto`` builds the best way of a trial, and the next one if that does not agree with the eager network.
 """
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 import torch
 
@@ -18,7 +17,7 @@ from compile.ladder import Method, build_ladder
 from compile.manifests import Toolchain, host_tools
 from compile.model.loading import quiet_transformers
 from compile.model.probes import fill_probe, make_probe
-from compile.model.reference import Run, TaskNetwork, runner_of
+from compile.model.reference import Run, runner_of
 from compile.model.timing import one_thread
 from compile.neuron.build import build_for_neuron
 from compile.neuron.options import NeuronOptions, make_recipes
@@ -91,7 +90,7 @@ def build(
 def check_request(target: str, dtype: str, format: str, neuron: NeuronOptions) -> None:
     """Check the options against each other and the target; raises CompileFailed or SetupError."""
     if target in CHIPS:
-        make_recipes(CHIPS[target], dtype, neuron, parameters=0)
+        make_recipes(CHIPS[target], dtype, neuron)
     elif target not in all_targets():
         raise CompileFailed(f"nothing compiles for target {target!r}; this build has: {', '.join(all_targets())}")
     elif neuron.named:
@@ -138,27 +137,16 @@ def check_company(plan: BuildPlan, root: Path, target: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class TracedNetwork:
-    """A network in one dtype and its trace, and the seconds that both took."""
-
-    module: TaskNetwork
-    traced: Any
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
 class CpuChoice:
     """The ways to compile for the CPU, best first, and what is needed to choose among them and to judge them.
 
-    ``trial`` is None unless ``auto`` chose. ``graphs`` holds the graphs in other formats. ``traced`` holds, for each
-    way, the network that was traced for the trial.
+    ``trial`` is None unless ``auto`` chose. ``graphs`` holds the graphs in other formats.
     """
 
     ways: Sequence[Way]
     eval_set: EvalSet | None
     graphs: Mapping[Way, FormatGraph] = field(default_factory=dict)
     trial: Trial | None = None
-    traced: Mapping[Way, "TracedNetwork"] = field(default_factory=dict)
 
     @property
     def speeds(self) -> Mapping[str, float]:
@@ -188,13 +176,10 @@ def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | No
     bucket = Bucket(length=min(TRIAL_LENGTH, plan.ladder[-1].length), rows=TRIAL_ROWS)
     probe = make_probe(model, bucket, plan.run_eager)
     _, [first, *_] = fill_probe(model.task, model.tokenizer, model.spec, plan.ladder[0])
-    networks: dict[Way, TracedNetwork] = {}
 
     def compiled(dtype: CpuDtype) -> Run:
-        began = time.monotonic()
         module = cast(plan.reference, dtype)
         traced = trace(module, first)
-        networks[dtype] = TracedNetwork(module, traced, time.monotonic() - began)
         if not holds(probe, runner_of(traced), runner_of(module)):
             traced = trace(module, probe.batches[0])
         return runner_of(settle(compile_trace(traced, dtype)))
@@ -202,10 +187,7 @@ def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | No
     candidates: dict[Way, Callable[[], Run]] = {each: partial(compiled, each) for each in tried}
     candidates |= {way: graph.run for way, graph in graphs.items()}
     trial = run_trial(probe, candidates, evaluated=eval_set is not None)
-    ways = rank_ways(trial, gains)
-    # Keep only the best network: each of the others takes the memory of one more copy.
-    best = {way: network for way, network in networks.items() if way == ways[0]}
-    return CpuChoice(ways, eval_set, graphs, trial, best)
+    return CpuChoice(rank_ways(trial, gains), eval_set, graphs, trial)
 
 
 def choose_formats(dtype: str, format: str, eval_set: EvalSet | None) -> list[FormatCompiler]:
@@ -253,10 +235,9 @@ def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> 
             write=lambda made, path: made.write(path),
             file=lambda _: graph.file,
         )
-    known = choice.traced.get(way)
-    module = cast(plan.reference, dtype) if known is None else known.module
+    module = cast(plan.reference, dtype)
     return method(
-        made=None if known is None else (known.traced, known.seconds),
+        threads=True,
         toolchain=made_by(COMPILER, compiler_args(module.network, dtype), tools),
         make=partial(trace, module),
         holds=lambda probe, traced: holds(probe, runner_of(traced), runner_of(module)),

@@ -5,14 +5,18 @@ Each bucket of a file is verified through the engine's own backend before the ne
 version and target is replaced at the end, in one step; after a failure it stays as it was.
 """
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from compile.manifests import NO_LOSS, Toolchain, bucket_name, make_bucket, make_manifest, with_measures
 from compile.model.loading import save_tokenizer
@@ -28,6 +32,9 @@ from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, EngineError
 
+#: Most buckets that are compared at a time: each needs memory for the passes of a large model.
+MOST_PLACES = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Method:
@@ -37,7 +44,7 @@ class Method:
     on that bucket's probe. ``write`` puts the result into a file and returns its bytes; ``file`` names that file.
     ``least_equal`` is the share of the samples' results that must be equal. ``evaluate`` measures the loss of F1 and
     may raise Disagreement. ``fixed_rows`` says that a batch must fill its bucket. ``cpu_kind`` names the folder of an
-    artifact that lies beside those for other CPU kinds. ``made`` is an earlier result, and the seconds that it took.
+    artifact that lies beside those for other CPU kinds. ``threads`` says that several threads may run a loaded file.
     """
 
     label: str
@@ -50,8 +57,8 @@ class Method:
     file: Callable[[Bucket], str] = bucket_name
     fixed_rows: bool = False
     cpu_kind: str = ""
+    threads: bool = False
     evaluate: Callable[[Run], F1Loss] | None = None
-    made: tuple[Any, float] | None = None
 
 
 def build_ladder(plan: BuildPlan, method: Method, root: Path, report: Report) -> Artifact:
@@ -99,7 +106,7 @@ def _make_buckets(
 
     while (first := len(made)) < len(plan.ladder):
         say(first)
-        file, compiled = _write_file(method, plan.ladder[first], probes[first], aside, None if made else method.made)
+        file, compiled = _write_file(method, plan.ladder[first], probes[first], aside)
         files = [file]
         for number in range(first + 1, first + 1 + _count_held(method, compiled, probes[first + 1 :])):
             say(number)
@@ -112,15 +119,10 @@ def _make_buckets(
     return made, comparisons
 
 
-def _write_file(
-    method: Method, bucket: Bucket, probe: Probe, aside: Path, known: tuple[Any, float] | None
-) -> tuple[BucketFile, Any]:
-    """Compile for a bucket and write the file; return its record and the result: ``known``, if that works for it."""
+def _write_file(method: Method, bucket: Bucket, probe: Probe, aside: Path) -> tuple[BucketFile, Any]:
+    """Compile for a bucket and write the file; return its record and what was compiled."""
     started = time.monotonic()
-    if known is not None and method.holds(probe, known[0]):
-        compiled, started = known[0], time.monotonic() - known[1]
-    else:
-        compiled = method.make(probe.batches[0])
+    compiled = method.make(probe.batches[0])
     name = method.file(bucket)
     size = method.write(compiled, aside / name)
     return make_bucket(bucket, name, size, time.monotonic() - started), compiled
@@ -134,10 +136,11 @@ def _count_held(method: Method, compiled: Any, probes: Sequence[Probe]) -> int:
 def _compare_all(
     plan: BuildPlan, method: Method, aside: Path, files: Sequence[BucketFile], probes: Sequence[Probe]
 ) -> list[BucketComparison]:
-    """Compare the buckets of one file, loaded once, with the eager network."""
-    made_by = method.toolchain
-    with opened(make_manifest(plan, made_by, aside, files), aside) as run:
-        return [
-            compare(probe, run, made_by.dtype, fewer_rows=not method.fixed_rows)
-            for probe, _ in zip(probes, files, strict=False)
-        ]
+    """Compare the buckets of one file, loaded once, with the eager network; several at a time if threads may."""
+    made_by, places = method.toolchain, min(MOST_PLACES, len(os.sched_getaffinity(0))) if method.threads else 1
+    with (
+        opened(make_manifest(plan, made_by, aside, files), aside) as run,
+        ThreadPoolExecutor(places, initializer=partial(torch.set_num_threads, 1)) as pool,
+    ):
+        compared = partial(compare, run=run, dtype=made_by.dtype, fewer_rows=not method.fixed_rows)
+        return list(pool.map(compared, probes[: len(files)]))

@@ -39,7 +39,7 @@ def build_for_neuron(
     if is_adapted(plan.model.network):
         kind = plan.model.network.config.model_type
         raise CompileFailed(f"{kind} is compiled in a changed form, which only targets cpu and cuda have")
-    recipes = make_recipes(chip, dtype, options, plan.model.weights)
+    recipes = make_recipes(chip, dtype, options)
     with closing(Children(options.python, settings.environment())) as children:
         versions = children.probe(chip)
         return first_in_agreement(

@@ -70,31 +70,11 @@ def compile_model(
         typer.Option(help="SQuAD-format file with answers: the loss of F1 is measured on it, and bounds int8."),
     ] = None,
     if_missing: Annotated[bool, typer.Option("--if-missing", help="Do nothing if it is compiled already.")] = False,
-    auto_cast: Annotated[
-        Literal["none", "matmult", "all"] | None,
-        typer.Option(help="What the compiler casts of an fp32 network.", rich_help_panel=NEURON),
-    ] = None,
-    auto_cast_type: Annotated[
-        Literal["bf16", "fp16", "tf32", "fp8_e4m3"] | None,
-        typer.Option(help="What it casts to (inf1: bf16 or fp16).", rich_help_panel=NEURON),
-    ] = None,
-    optlevel: Annotated[
-        int | None, typer.Option(min=1, max=3, help="How hard the compiler tries; 2.", rich_help_panel=NEURON)
-    ] = None,
-    model_type: Annotated[
-        Literal["generic", "transformer"] | None,
-        typer.Option(help="What the compiler takes the network for; transformer.", rich_help_panel=NEURON),
-    ] = None,
     compiler_args: Annotated[
-        str, typer.Option(help="Further arguments, passed to the compiler as they are.", rich_help_panel=NEURON)
+        str, typer.Option(help="Arguments for the compiler, passed as they are.", rich_help_panel=NEURON)
     ] = "",
     pipeline_cores: Annotated[
-        str | None,
-        typer.Option(metavar="N|auto", help="Cores to lay one model over; inf1 only.", rich_help_panel=NEURON),
-    ] = None,
-    cores: Annotated[
-        int | None,
-        typer.Option(min=1, help="Cores of the machine that will serve; bounds auto.", rich_help_panel=NEURON),
+        int | None, typer.Option(min=1, help="Cores to lay one model over; inf1 only.", rich_help_panel=NEURON)
     ] = None,
     cpu_backend: Annotated[
         bool,
@@ -131,13 +111,8 @@ def compile_model(
     from compile.tasks.feature_extraction.packaged import source_of
 
     options = NeuronOptions(
-        auto_cast=auto_cast,
-        auto_cast_type=auto_cast_type,
-        optlevel=optlevel,
-        model_type=model_type,
         compiler_args=compiler_args,
         pipeline_cores=pipeline_cores,
-        cores=cores,
         cpu_backend=cpu_backend,
         report=coverage,
         jobs=jobs,

@@ -202,7 +202,7 @@ def test_pipeline_for_inf1_is_compiled_without_a_device_and_verified_on_one(
 ) -> None:
     stand_in.delenv("NEURON_STAND_IN")
     settings = Settings(data_dir=tmp_path)
-    options = NeuronOptions(pipeline_cores="2", cpu_backend=True)
+    options = NeuronOptions(pipeline_cores=2, cpu_backend=True)
     artifact = build(str(tiny_model), settings=settings, target="inf1", buckets="4x32", dtype="fp32", neuron=options)
     manifest = artifact.manifest
     check_files(artifact)
@@ -236,7 +236,7 @@ def work(children: Children, tiny_model: Path, folder: Path, fault: str) -> str:
     with quiet_transformers():
         loaded = load_model(find_source(str(tiny_model), tiny_model))
     reference = wrap(loaded)
-    recipe = make_recipes(CHIPS["inf2"], "fp32", NeuronOptions(), 0)[0]
+    recipe = make_recipes(CHIPS["inf2"], "fp32", NeuronOptions())[0]
     plan = BuildPlan("tiny-qa", loaded, reference, LADDER[:1])
     for name in ("aside", "scratch"):
         (folder / fault / name).mkdir(parents=True)
@@ -289,7 +289,7 @@ def test_terminated_command_takes_its_compilers_with_it(tiny_model: Path, tmp_pa
     assert list((tmp_path / "artifacts").iterdir()) == []
 
 
-@pytest.mark.parametrize("option", [{"auto_cast": "all"}, {"pipeline_cores": "2"}, {"cpu_backend": True}])
+@pytest.mark.parametrize("option", [{"compiler_args": "-O1"}, {"pipeline_cores": 2}, {"cpu_backend": True}])
 def test_neuron_options_are_refused_for_the_cpu(tiny_model: Path, tmp_path: Path, option: dict[str, Any]) -> None:
     with pytest.raises(CompileFailed, match=r"is for Neuron targets .* not for cpu"):
         build(str(tiny_model), settings=Settings(data_dir=tmp_path), neuron=NeuronOptions(**option))

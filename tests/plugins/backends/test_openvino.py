@@ -244,6 +244,7 @@ def test_auto_goes_on_to_the_next_way_if_f1_is_lost(
     tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = Trial({"fp32": 10.0, "openvino int8": 90.0}, {"fp32", "openvino int8"})
+    monkeypatch.setattr("compile.build.may_be_fast", lambda _: True)
     monkeypatch.setattr("compile.build.run_trial", lambda *args, **options: trial)
     settings = Settings(data_dir=tmp_path)
     taken = build(str(tiny_model), settings=settings, buckets="2x64", eval_set=eval_set()).manifest

@@ -26,7 +26,7 @@ class CoreModel(BaseModel):
     version: str
     state: str = Field(
         description="waiting (to be loaded), loading, ready, reloading (served, and loaded again), draining "
-        "(unloaded once none of its work is open), failed, or lazy (loaded on first use); briefly loaded, reloaded or "
+        "(unloaded once none of its work is open) or failed; briefly loaded, reloaded or "
         "leaving, before, between and after it is served."
     )
     reason: str | None = Field(None, description="Why it failed; with ready, why it could not be loaded again.")

@@ -33,8 +33,6 @@ class LoadRequest(Wire):
         max_length=210,
         description="A version, NAME@FINGERPRINT; or a name: its newest version, where the API sees the artifacts.",
     )
-    count: int | None = Field(None, ge=1, le=10_000, strict=True, description="With `all`: on this many cores only.")
-    lazy: bool = Field(False, strict=True, description="Load it once work first waits for it.")
     manifest_sha256: str | None = Field(
         None,
         pattern=r"^[0-9a-f]{64}$",
@@ -55,13 +53,9 @@ class PlacementInfo(BaseModel):
 
     object: Literal["placement"] = "placement"
     version: str
-    scope: PlacementScope = Field(
-        description="all, count, none, or settings (the cores whose settings name its model)."
-    )
-    count: int | None = Field(None, description="Cores, with scope `count`.")
+    scope: PlacementScope = Field(description="all, none, or settings (the cores whose settings name its model).")
     cores: list[str] = Field(description="Further cores it is wanted on.")
     without: list[str] = Field(description="Cores it is not wanted on.")
-    lazy: bool
     asked_at: str = Field(description="When this was asked for; cores that follow it say the same.")
 
     @classmethod
@@ -70,10 +64,8 @@ class PlacementInfo(BaseModel):
         return cls(
             version=version,
             scope=placement.scope,
-            count=placement.count or None,
             cores=list(placement.cores),
             without=list(placement.without),
-            lazy=placement.lazy,
             asked_at=iso_time(placement.since_ms),
         )
 
@@ -121,18 +113,15 @@ class AliasList(BaseModel):
 
 @router.post("/cores/{core:path}/models", status_code=202)
 async def load_model(core: CorePath, request: LoadRequest, state: StateDep, caller: AdminCaller) -> PlacementInfo:
-    """Have a core, all, or some of them load a version: checked, warm in every bucket, and only then served.
+    """Have a core, or all, load a version: checked, warm in every bucket, and only then served.
 
     Other versions are served meanwhile. Asking again has cores that failed try again.
     """
     await require_core(state, core)
-    if request.count is not None and core != ALL_CORES:
-        raise InvalidInput("`count` goes with `all`: POST /v1/cores/all/models")
     version = resolve(state, request.model)
     manifest = request.manifest_sha256 or ""
-    placement = await state.rollout.load(version, core, count=request.count, lazy=request.lazy, manifest=manifest)
-    where = f"on {request.count} cores" if request.count else f"on {core}"
-    audit(caller, "model.load", version, where)
+    placement = await state.rollout.load(version, core, manifest=manifest)
+    audit(caller, "model.load", version, f"on {core}")
     return PlacementInfo.of(version, placement)
 
 

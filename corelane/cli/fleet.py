@@ -9,7 +9,6 @@ import typer
 from corelane.cli.commands import CommandGroup
 from corelane.cli.output import print_list, print_sentence
 from corelane.cli.service import JsonOption, ServiceClient
-from corelane.domain.placement import MOST_REPLACED
 from corelane.errors import InvalidInput, LoadFailed, NotReady
 
 if TYPE_CHECKING:
@@ -69,15 +68,13 @@ def load(
     client: ServiceClient,
     model: Annotated[str, typer.Argument(help="A version, NAME@FINGERPRINT, or a name: its newest.")],
     core: CoreOption = "all",
-    count: Annotated[int | None, typer.Option(help="On this many cores only.")] = None,
-    lazy: Annotated[bool, typer.Option("--lazy", help="Load it once work first waits for it.")] = False,
     manifest: Annotated[str | None, typer.Option(help="SHA-256 that its manifest.json must have.")] = None,
     wait: WaitOption = 300,
     as_json: JsonOption = False,
 ) -> None:
     """Load a version on a core, or on all; other versions are served meanwhile."""
-    placed = client.load_model(model, core, count=count, lazy=lazy, manifest_sha256=manifest)
-    if wait and not lazy:
+    placed = client.load_model(model, core, manifest_sha256=manifest)
+    if wait:
         held = _until_loaded(client, placed, core, wait, manifest)
         print_sentence(placed | {"ready_on": held}, as_json, f"{placed['version']} is ready on {', '.join(held)}")
     else:
@@ -166,13 +163,11 @@ def _until_loaded(
     """Return the cores that hold a version once all that should hold it do; raise LoadFailed or NotReady."""
 
     def progress(living: int, states: States, failed: States) -> tuple[list[str], str]:
-        count = placed["count"] if core == "all" and placed["count"] else living
-        # If a number of cores is wanted, cores where it failed are replaced by others.
-        if failed and (count == living or len(failed) > min(MOST_REPLACED, living - count)):
+        if failed:
             raise _load_failed(placed["version"], failed)
         ready = [name for name, model in states.items() if model["state"] == "ready"]
         ready = [name for name in ready if manifest in (None, states[name]["manifest_sha256"])]
-        return ready, "" if ready and len(ready) >= min(count, living) else f"is ready on {len(ready)} cores"
+        return ready, "" if ready and len(ready) >= living else f"is ready on {len(ready)} cores"
 
     return _until(client, placed, core, wait_s, progress)
 
@@ -205,8 +200,7 @@ def _until(
     version, began = placed["version"], time.monotonic()
     while True:
         living = _living(client, core)
-        # A core that loads a version only when work waits for it has not begun.
-        states = {name: model for name, model in _states(living, version).items() if model["state"] != "lazy"}
+        states = _states(living, version)
         # A core that kept its earlier version has failed too.
         failed = {name: model for name, model in states.items() if model["reason"] and _follows(model, placed)}
         done, missing = progress(len(living), states, failed)

@@ -320,16 +320,9 @@ def get_model(model: str) -> Call[dict[str, Any]]:
     return Call("GET", "/v1/models/{model}", read_object, {"model": model})
 
 
-def load_model(
-    model: str,
-    core: str = "all",
-    *,
-    count: int | None = None,
-    lazy: bool = False,
-    manifest_sha256: str | None = None,
-) -> Call[dict[str, Any]]:
-    """Load a version on one core, on all, or on ``count`` of them; returns where it should be loaded; see ``cores``."""
-    given = {"model": model, "count": count, "lazy": lazy, "manifest_sha256": manifest_sha256}
+def load_model(model: str, core: str = "all", *, manifest_sha256: str | None = None) -> Call[dict[str, Any]]:
+    """Load a version on one core, or on all; returns where it should be loaded; see ``cores``."""
+    given = {"model": model, "manifest_sha256": manifest_sha256}
     body = dump_body({name: part for name, part in given.items() if part is not None})
     return Call("POST", "/v1/cores/{core}/models", read_object, {"core": core}, headers=JSON, content=body)
 

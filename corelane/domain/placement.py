@@ -1,12 +1,10 @@
 """Placement: where a model version should run. Pure.
 
-A version without a placement runs where a worker's settings name its model. A placement overrides that: all cores, a
-number of them, or none; always on ``cores``, and never on those ``without``. A number of cores is chosen by hashing
-version and core, so every worker makes the same choice independently.
+A version without a placement runs where a worker's settings name its model. A placement overrides that: all cores or
+none; always on ``cores``, and never on those ``without``.
 """
 
-import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -15,11 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 #: The word for all cores.
 ALL_CORES = "all"
 
-#: A core that has been silent for longer than this loses its place to another, in seconds. It is longer than a restart.
+#: A core that has been silent for longer than this is not expected back, in seconds. It is longer than a restart.
 PLACE_KEPT_S = 60
-
-#: At most this many cores that failed to load a version are replaced by others: if more fail, the version is at fault.
-MOST_REPLACED = 2
 
 
 class PlacementScope(StrEnum):
@@ -27,7 +22,6 @@ class PlacementScope(StrEnum):
 
     SETTINGS = "settings"
     ALL = "all"
-    COUNT = "count"
     NONE = "none"
 
 
@@ -37,10 +31,8 @@ class Placement(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     scope: PlacementScope = PlacementScope.SETTINGS
-    count: int = Field(0, ge=0, description="Cores, with scope `count`.")
     cores: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
-    lazy: bool = Field(False, description="Loaded when a job first waits for it.")
     force: bool = Field(False, description="Unloaded at once, even if jobs wait for it.")
     manifest: str = Field("", description="SHA-256 that an artifact's manifest must have; any if empty.")
     since_ms: int = Field(0, description="When this was asked for; asking again tries again what failed.")
@@ -64,57 +56,20 @@ class Placement(BaseModel):
 UNPLACED = Placement()
 
 
-def is_wanted(
-    placement: Placement,
-    version: str,
-    core: str,
-    living: Collection[str],
-    *,
-    is_own: bool,
-    failed: Collection[str] = (),
-) -> bool:
-    """Return whether a core should hold a version.
-
-    ``is_own``: the core's settings name its model. ``failed``: the cores where it did not load.
-    """
+def is_wanted(placement: Placement, core: str, *, is_own: bool) -> bool:
+    """Return whether a core should hold a version; ``is_own``: the core's settings name its model."""
     if not placement.allows(core):
         return False
-    if core in placement.cores or placement.scope is PlacementScope.ALL:
-        return True
-    if placement.scope is PlacementScope.COUNT:
-        return core in counted(placement, version, {*living, core}, failed)
-    return is_own
+    return is_own or core in placement.cores or placement.scope is PlacementScope.ALL
 
 
-def counted(placement: Placement, version: str, living: Collection[str], failed: Collection[str]) -> list[str]:
-    """Return the cores that are chosen by a placement on a number of cores."""
-    candidates = set(living) - set(placement.without)
-    replaced = chosen(version, candidates & set(failed), MOST_REPLACED)
-    return chosen(version, candidates - set(replaced), placement.count)
-
-
-def chosen(version: str, cores: Collection[str], count: int) -> list[str]:
-    """Choose ``count`` of the cores; the choice is the same in every process."""
-    return sorted(cores, key=lambda core: hashlib.sha256(f"{version} {core}".encode()).digest())[:count]
-
-
-def load_places(core: str, living: Collection[str], share: float) -> int:
-    """Return how many cores of a core's host may load at a time: a share of the living ones, at least one."""
-    host = core.rpartition("/")[0]
-    return max(1, int(share * sum(other.rpartition("/")[0] == host for other in {*living, core})))
-
-
-def place(
-    before: Placement, core: str, now_ms: int, *, count: int | None = None, lazy: bool = False, manifest: str = ""
-) -> Placement:
-    """Return the placement that adds ``core``, or ``all`` cores, or ``count`` of them."""
-    how = {"lazy": lazy, "manifest": manifest, "since_ms": now_ms, "reloads": before.reloads}
+def place(before: Placement, core: str, now_ms: int, *, manifest: str = "") -> Placement:
+    """Return the placement that adds ``core``, or ``all`` cores."""
+    how = {"manifest": manifest, "since_ms": now_ms, "reloads": before.reloads}
     if core != ALL_CORES:
         cores = tuple(dict.fromkeys((*before.cores, core)))
         without = tuple(other for other in before.without if other != core)
-        return Placement(scope=before.scope, count=before.count, cores=cores, without=without, **how)
-    if count is not None:
-        return Placement(scope=PlacementScope.COUNT, count=count, **how)
+        return Placement(scope=before.scope, cores=cores, without=without, **how)
     return Placement(scope=PlacementScope.ALL, **how)
 
 
@@ -176,11 +131,10 @@ def predict(version: str, placement: Placement, cores: Sequence[CoreSight]) -> O
             return Outlook(True, f"no core holds {version} yet: it is {core.versions[version]} on {core.name}")
     if not living:
         return Outlook(True, f"no core lives; {version} is answered once one that holds it is back")
-    names = [core.name for core in living]
     for core in living:
         if core.state in UNSETTLED_CORES:
             return Outlook(True, f"no core holds {version} yet: {core.name} is {core.state}")
-        if version not in core.versions and is_wanted(placement, version, core.name, names, is_own=False):
+        if version not in core.versions and is_wanted(placement, core.name, is_own=False):
             return Outlook(True, f"no core holds {version} yet: it is wanted on {core.name}")
     for core in cores:
         if core.state is None and core.silent_s < PLACE_KEPT_S:

@@ -196,12 +196,6 @@ class Settings(GroupedFields):
     stuck_s: float = Field(
         300, gt=1, description="A core whose batch takes longer than this no longer renews its leases, in seconds."
     )
-    load_share: float = Field(
-        0.25,
-        gt=0,
-        le=1,
-        description="Share of a host's cores that load models at a time while they serve; at least one.",
-    )
     max_attempts: int = Field(3, ge=1, description="Attempts an item gets before it fails with `worker_lost`.")
     sweep_s: float = Field(1, gt=0, description="Time between the keeper's sweeps, in seconds.")
     bell_grace_s: float = Field(3, gt=0, description="Waiting work untouched for this long is rung for again, seconds.")

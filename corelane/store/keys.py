@@ -120,8 +120,6 @@ RESUMED = RedisKey("cl:resumed", "string", stays=True)  # when a pause ended las
 PLAN = RedisKey("cl:plan", "string", stays=True)  # counter: changes of placements, which workers then read
 loading = RedisKey("cl:loading:%s", "hash")  # core → VERSION#SINCE → loads begun and not ended; 600 s
 RESTARTING = RedisKey("cl:restarting", "string")  # the core whose process is being replaced, to free memory; 60 s
-loads = RedisKey("cl:loads:%s", "zset")  # host → cores that load while they serve, by the end of their turn; lease_s
-failed = RedisKey("cl:failed:%s", "zset")  # version wanted on a number of cores → where it did not load; lease_s
 
 # Webhooks. A delivery has url, bytes or the data to make them from, state, attempts. It expires 3 days after its event,
 # results_ttl_s after it is done, dead_ttl_s after it was given up.

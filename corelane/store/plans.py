@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.placement import PLACE_KEPT_S, Placement, PlacementScope
+from corelane.domain.placement import Placement
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.link.blocking import Link
@@ -25,18 +25,11 @@ RESTARTING = Lease(keys.RESTARTING, ttl_ms=60_000)
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The placements of all versions, and the cores in service.
-
-    ``holders``, ``waiting`` tokens and ``open_jobs`` are by version, for versions that are placed or were asked about.
-    ``failed`` has, for each version that is wanted on a number of cores, the cores where it did not load.
-    """
+    """The placements of all versions; and by version, where it is placed or was asked about, its holders and jobs."""
 
     placements: Mapping[str, Placement] = field(default_factory=dict)
-    living: Collection[str] = ()
     holders: Mapping[str, Collection[str]] = field(default_factory=dict)
-    waiting: Mapping[str, int] = field(default_factory=dict)
     open_jobs: Mapping[str, int] = field(default_factory=dict)
-    failed: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
 class Plans:
@@ -45,54 +38,28 @@ class Plans:
     def __init__(self, settings: Settings, core: str, bell: str) -> None:
         """``bell`` is the message that rings a core (see ``corelane.broker.app.bell_envelope``)."""
         self._core = core
-        self._host = core.rpartition("/")[0]
         self._bell = bell
-        self._lease_ms = int(settings.lease_s * 1000)
         self._link = Link(settings.redis_url)
 
-    def read(self, held: Sequence[str], failed: Collection[str] = ()) -> Plan:
-        """Read the plan, and the state of the versions that are placed or ``held``.
-
-        If a version that ``failed`` here is wanted on a number of cores, also note the failure for the other cores. The
-        note lasts as long as a lease.
-        """
+    def read(self, held: Sequence[str]) -> Plan:
+        """Read the plan, and the state of the versions that are placed or ``held``."""
         now = self._link.now_ms()
-        kept_since = now - PLACE_KEPT_S * 1000
-        raw, cores, out = self._link.many(
-            [
-                ("HGETALL", keys.PLACEMENTS),
-                ("ZRANGEBYSCORE", keys.CORES, kept_since, "+inf"),
-                ("SMEMBERS", keys.OUT_OF_SERVICE),
-            ]
-        )
-        living = _names(cores) - _names(out)
+        raw = self._link("HGETALL", keys.PLACEMENTS)
         placements = {version.decode(): Placement.model_validate_json(text) for version, text in pairs(raw)}
         versions = sorted({*placements, *held})
         if not versions:
-            return Plan(living=living)
-        counted = [version for version, placement in placements.items() if placement.scope is PlacementScope.COUNT]
-        self._tell_failed([version for version in counted if version in failed], now)
-        waiting, jobs, *sets = self._link.many(
+            return Plan()
+        jobs, *sets = self._link.many(
             [
-                ("HMGET", keys.WAITING, *versions),
                 ("HMGET", keys.JOB_COUNTS, *versions),
                 *(("ZRANGEBYSCORE", keys.holders(version), now, "+inf") for version in versions),
-                *(("ZRANGEBYSCORE", keys.failed(version), now, "+inf") for version in counted),
             ]
         )
         return Plan(
             placements,
-            living,
-            {v: _names(cores) for v, cores in zip(versions, sets, strict=False)},
-            {v: int(tokens or 0) for v, tokens in zip(versions, waiting, strict=True)},
+            {v: {name.decode() for name in cores} for v, cores in zip(versions, sets, strict=True)},
             {v: int(count or 0) for v, count in zip(versions, jobs, strict=True)},
-            {v: _names(cores) for v, cores in zip(counted, sets[len(versions) :], strict=True)},
         )
-
-    def _tell_failed(self, versions: Sequence[str], now_ms: int) -> None:
-        for key in (keys.failed(version) for version in versions):
-            until = now_ms + self._lease_ms
-            self._link.run("write", commands=[("ZADD", key, until, self._core), ("PEXPIREAT", key, until)])
 
     def named(self, alias: str) -> str | None:
         """Return the version that the workers' settings mean by an alias, or None if none does yet."""
@@ -122,18 +89,6 @@ class Plans:
         """Release the lease, so that the next core's process can be replaced."""
         self._link(*RESTARTING.release(self._core))
 
-    def take_load_turn(self, places: int) -> bool:
-        """Take one of the host's ``places`` for loading while serving; return whether this core has one.
-
-        The place is held for the length of a lease; another call extends it.
-        """
-        turn = {"core": self._core, "host": self._host, "places": places, "lease_ms": self._lease_ms}
-        return bool(self._link.run("take_load_turn", **turn))
-
-    def end_load_turn(self) -> None:
-        """Give up the place, so that the next core of the host can load."""
-        self._link("ZREM", keys.loads(self._host), self._core)
-
     def release(self, version: str) -> None:
         """Stop claiming for a version, and ring other cores for its waiting work."""
         self._link.run("release", core=self._core, envelope=self._bell, version=version)
@@ -145,7 +100,3 @@ class Plans:
     def close(self) -> None:
         """Close the connection; a later call opens another."""
         self._link.close()
-
-
-def _names(raw: Collection[bytes]) -> set[str]:
-    return {name.decode() for name in raw}

@@ -36,16 +36,14 @@ class Rollout:
     def __init__(self, link: CommonLink) -> None:
         self._link = link
 
-    async def load(
-        self, version: str, core: str, *, count: int | None = None, lazy: bool = False, manifest: str = ""
-    ) -> Placement:
+    async def load(self, version: str, core: str, *, manifest: str = "") -> Placement:
         """Request a version on a core or on ``all``. A second call makes cores that failed try again."""
         now = await self._link.now_ms()
         return await self._place(
             version,
-            lambda before: place(before, core, now, count=count, lazy=lazy, manifest=manifest),
+            lambda before: place(before, core, now, manifest=manifest),
             force=False,
-            mark=("load", f"{version} is wanted on {core if count is None else f'{count} cores'}"),
+            mark=("load", f"{version} is wanted on {core}"),
         )
 
     async def reload(self, version: str, core: str, *, manifest: str | None = None) -> Placement:

@@ -27,7 +27,6 @@ ARGUMENTS: dict[str, Any] = {
     "completion_window": "24h",
     "content": [b"{}"],
     "core": "host/0",
-    "count": 1,
     "delivery_id": "evt_1",
     "file_id": "file_1",
     "filters": {
@@ -50,7 +49,6 @@ ARGUMENTS: dict[str, Any] = {
     "idempotency_key": "k",
     "key": "k",
     "kind": "owner",
-    "lazy": True,
     "limit": 1,
     "manifest_sha256": "0" * 64,
     "metadata": {"a": "b"},

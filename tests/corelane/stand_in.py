@@ -160,10 +160,8 @@ class StandIn:
             "object": "placement",
             "version": "words@1",
             "scope": "all",
-            "count": None,
             "cores": [],
             "without": [],
-            "lazy": False,
             "asked_at": held["asked_at"],
         }
 

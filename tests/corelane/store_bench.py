@@ -73,7 +73,7 @@ def age(raw: Any, seconds: float) -> None:
             raw.hincrby(key, "expires_ms", -ms)
     for core in raw.hkeys("cl:claimed"):
         raw.hincrby("cl:claimed", core, -ms)
-    for key in (*raw.scan_iter("cl:core:*"), *raw.scan_iter("cl:loads:*"), *raw.scan_iter("cl:failed:*")):
+    for key in raw.scan_iter("cl:core:*"):
         raw.pexpire(key, raw.pttl(key) - ms)
 
 

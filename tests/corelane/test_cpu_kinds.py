@@ -62,7 +62,7 @@ def test_each_host_takes_the_artifact_for_its_kind(root: Path, tiny_artifact: Ar
     assert (outgrown(earlier.manifest, AMX), outgrown(earlier.manifest, BF16)) == (True, False)
     pinned = find_artifact(root, version, "cpu", kind="avx2").digest
     assert find_artifact(root, version, "cpu", kind=AMX, manifest=pinned).path.name == "cpu-avx2"
-    assert Loader("cpu", root, cpu_kind="avx2").describe(version)["cpu_kind"] == "avx2"
+    assert Loader("cpu", root, cpu_kind="avx2").load(version).summary["cpu_kind"] == "avx2"
 
 
 def test_damage_counts_where_the_artifact_would_be_taken(root: Path, tiny_artifact: Artifact) -> None:

@@ -165,16 +165,6 @@ def test_unloaded_version_is_listed_until_it_is_done(bench: Bench) -> None:
     assert bench.with_link(listed) == []
 
 
-def test_core_out_of_service_is_given_no_place_until_it_is_back(bench: Bench) -> None:
-    for core in ("a/0", "a/1"):
-        Announcer(bench.settings, core).beat({"state": "idle"}, [], [])
-    plans = Plans(bench.settings, "a/0", bench.bell)
-    Announcer(bench.settings, "a/1").beat({"state": "out_of_service"}, [], [], is_out=True)
-    assert plans.read([]).living == {"a/0"}
-    Announcer(bench.settings, "a/1").beat({"state": "starting"}, [], [])
-    assert plans.read([]).living == {"a/0", "a/1"}
-
-
 def test_version_that_is_served_can_be_asked_to_be_loaded_anew(bench: Bench) -> None:
     bench.core("a/0")
     placement = ask(bench, lambda rollout: rollout.reload(VERSION, "all"))
@@ -184,26 +174,3 @@ def test_version_that_is_served_can_be_asked_to_be_loaded_anew(bench: Bench) -> 
     ask(bench, lambda rollout: rollout.unload(VERSION, "all", force=True))
     with pytest.raises(VersionInUse, match="being unloaded"):
         ask(bench, lambda rollout: rollout.reload(VERSION, "all"))
-
-
-def test_so_many_cores_of_a_host_have_a_turn_to_load_and_the_dead_lose_theirs(bench: Bench) -> None:
-    one, two, three = (Plans(bench.settings, f"h/{n}", bench.bell) for n in range(3))
-    other = Plans(bench.settings, "g/0", bench.bell)
-    assert [one.take_load_turn(2), two.take_load_turn(2), three.take_load_turn(2)] == [True, True, False]
-    assert other.take_load_turn(1)
-    one.end_load_turn()
-    assert three.take_load_turn(2)
-    assert [two.take_load_turn(2), one.take_load_turn(2)] == [True, False]
-    bench.age(bench.settings.lease_s)
-    assert one.take_load_turn(1)
-    assert bench.raw.zrange("cl:loads:h", 0, -1) == ["h/0"]
-
-
-def test_cores_hear_where_a_version_wanted_on_so_many_did_not_load(bench: Bench) -> None:
-    one, two = (Plans(bench.settings, f"h/{n}", bench.bell) for n in range(2))
-    ask(bench, lambda rollout: rollout.load(VERSION, "all"))
-    ask(bench, lambda rollout: rollout.load(NEXT, "all", count=1))
-    one.read([], [VERSION, NEXT])
-    assert two.read([]).failed == {NEXT: {"h/0"}}
-    bench.age(bench.settings.lease_s)
-    assert two.read([]).failed == {NEXT: set()}

@@ -201,22 +201,18 @@ def test_killed_worker_comes_back_with_what_is_wanted_of_it(rolling: Fleet, seco
     assert set(models[new]["aliases"]) == {"default", "tiny-qa"}
 
 
-def test_version_is_held_where_it_is_wanted_and_loaded_when_it_is_first_asked(rolling: Fleet, first: Artifact) -> None:
+def test_version_is_held_by_the_core_where_it_is_wanted(rolling: Fleet, first: Artifact) -> None:
     old = first.manifest.version_id
-    # Nobody asked it before: an answer of a few seconds ago would be given again, and nothing be loaded.
     item = {"question": "who is held", "context": "ada is"}
     with rolling.client() as client:
         client.unload_model(old)
         eventually(lambda: states(rolling, old) == [])
-        client.load_model(old, "testhost/0", lazy=True)
-        eventually(lambda: states(rolling, old) == ["lazy"])
+        client.load_model(old, "testhost/0")
+        eventually(lambda: states(rolling, old) == ["ready"])
         job = client.submit([item], model=old, wait_s=60)
         assert (job.status, job.model) == ("succeeded", old)
-        eventually(lambda: states(rolling, old) == ["ready"])
         with pytest.raises(ServiceError, match="the only core"):
             client.unload_model(old, "testhost/0")
-        client.load_model(old, count=1)
-        eventually(lambda: states(rolling, old) == ["ready"])
         with pytest.raises(ServiceError, match="no core 'testhost/9'"):
             client.load_model(old, "testhost/9")
 

@@ -1,13 +1,11 @@
 """The steps of a core towards its desired state, given the plan."""
 
-from corelane.domain.placement import ALL_CORES, UNPLACED, Placement, PlacementScope, chosen, displace, place, reload
+from corelane.domain.placement import ALL_CORES, UNPLACED, Placement, PlacementScope, displace, place, reload
 from corelane.store.plans import Plan
 from workers.models.desired import DesiredModel, Step, VersionStatus, decide, is_settled
 from workers.models.life import ModelEvent, ModelState
 
-READY, FAILED, LAZY, DRAINING = (
-    VersionStatus(state) for state in (ModelState.READY, ModelState.FAILED, ModelState.LAZY, ModelState.DRAINING)
-)
+READY, FAILED, DRAINING = (VersionStatus(state) for state in (ModelState.READY, ModelState.FAILED, ModelState.DRAINING))
 ME, OTHER = "host/0", "host/1"
 EVERYWHERE = Placement(scope=PlacementScope.ALL, since_ms=5)
 NOWHERE = displace(UNPLACED, ALL_CORES, 9)
@@ -19,7 +17,7 @@ def steps(event: ModelEvent, *wished: DesiredModel | str) -> list[Step]:
 
 
 def test_what_the_settings_name_is_loaded_first_then_what_is_placed_here() -> None:
-    plan = Plan({"a@2": EVERYWHERE, "a@3": place(UNPLACED, OTHER, 1)}, [ME, OTHER])
+    plan = Plan({"a@2": EVERYWHERE, "a@3": place(UNPLACED, OTHER, 1)})
     assert decide(plan, ME, ["b@1"], {}) == steps(ModelEvent.ASK, DesiredModel("b@1"), DesiredModel("a@2", 5))
 
 
@@ -61,24 +59,14 @@ def test_draining_version_that_is_wanted_again_goes_on() -> None:
     )
 
 
-def test_lazy_version_is_loaded_when_work_waits_for_it() -> None:
-    lazy = EVERYWHERE.model_copy(update={"lazy": True})
-    desired = DesiredModel("a@1", 5, lazy=True)
-    assert decide(Plan({"a@1": lazy}), ME, [], {}) == steps(ModelEvent.OFFER, desired)
-    assert decide(Plan({"a@1": lazy}), ME, [], {"a@1": LAZY}) == []
-    assert decide(Plan({"a@1": lazy}, waiting={"a@1": 64}), ME, [], {"a@1": LAZY}) == steps(ModelEvent.ASK, desired)
-    assert decide(Plan({"a@1": EVERYWHERE}), ME, [], {"a@1": LAZY}) == steps(ModelEvent.ASK, DesiredModel("a@1", 5))
+def test_failed_versions_that_are_not_wanted_are_forgotten() -> None:
+    assert decide(Plan(), ME, [], {"a@1": FAILED}) == steps(ModelEvent.FORGET, "a@1")
 
 
-def test_failed_and_lazy_versions_that_are_not_wanted_are_forgotten() -> None:
-    assert decide(Plan(), ME, [], {"a@1": FAILED, "a@2": LAZY}) == steps(ModelEvent.FORGET, "a@1", "a@2")
-
-
-def test_plan_is_looked_at_again_while_anything_depends_on_others() -> None:
-    assert is_settled(Plan({"a@1": EVERYWHERE}), {"a@1": READY, "a@2": FAILED})
-    for state in (ModelState.LAZY, ModelState.LOADING, ModelState.DRAINING, ModelState.LEAVING):
-        assert not is_settled(Plan(), {"a@1": VersionStatus(state)})
-    assert not is_settled(Plan({"a@1": place(UNPLACED, ALL_CORES, 1, count=1)}), {})
+def test_plan_is_looked_at_again_while_a_version_comes_or_goes() -> None:
+    assert is_settled({"a@1": READY, "a@2": FAILED})
+    for state in (ModelState.LOADING, ModelState.DRAINING, ModelState.LEAVING):
+        assert not is_settled({"a@1": VersionStatus(state)})
 
 
 def test_version_is_loaded_anew_once_for_each_time_it_was_asked_for() -> None:
@@ -103,32 +91,9 @@ def test_version_with_another_manifest_than_asked_for_is_loaded_anew_until_that_
     assert decide(plan, ME, [], {"a@1": VersionStatus(ModelState.READY, 9, manifest="old")}) == []
 
 
-def test_load_that_waits_for_its_turn_is_changed_and_taken_back_with_its_wish() -> None:
+def test_load_that_has_not_begun_is_changed_and_taken_back_with_its_wish() -> None:
     waits = {"a@1": VersionStatus(ModelState.WAITING, 3)}
     assert decide(Plan({"a@1": EVERYWHERE}), ME, [], waits) == steps(ModelEvent.ASK, DesiredModel("a@1", 5))
     assert decide(Plan({"a@1": NOWHERE}), ME, [], waits) == steps(ModelEvent.FORGET, "a@1")
     reloads = {"a@1": VersionStatus(ModelState.RELOADING, 3)}
     assert decide(Plan({"a@1": NOWHERE}), ME, [], reloads) == steps(ModelEvent.KEEP, "a@1")
-
-
-def test_core_where_a_version_failed_gives_its_place_to_another_until_asked_again() -> None:
-    cores = [f"host/{n}" for n in range(4)]
-    first, second, *_ = chosen("a@1", cores, 4)
-    one = place(UNPLACED, ALL_CORES, 5, count=1)
-    failed = {"a@1": VersionStatus(ModelState.FAILED, 5)}
-    plan = Plan({"a@1": one}, cores, failed={"a@1": {first}})
-    assert decide(plan, second, [], {}) == steps(ModelEvent.ASK, DesiredModel("a@1", 5))
-    assert decide(plan, first, [], failed) == []
-    again = Plan({"a@1": one.model_copy(update={"since_ms": 6})}, cores, failed={"a@1": {first}})
-    assert decide(again, first, [], failed) == steps(ModelEvent.ASK, DesiredModel("a@1", 6))
-    assert decide(Plan({"a@1": NOWHERE}, cores), first, [], failed) == steps(ModelEvent.FORGET, "a@1")
-
-
-def test_core_leaves_its_place_among_so_many_once_those_chosen_hold_the_version() -> None:
-    cores = [f"host/{n}" for n in range(4)]
-    first, second, *_ = chosen("a@1", cores, 4)
-    placements = {"a@1": place(UNPLACED, ALL_CORES, 5, count=1)}
-    before = Plan(placements, cores, holders={"a@1": {second}})
-    assert decide(before, second, [], {"a@1": READY}) == steps(ModelEvent.DRAIN, "a@1")
-    after = Plan(placements, cores, holders={"a@1": {first, second}}, open_jobs={"a@1": 2})
-    assert decide(after, second, [], {"a@1": DRAINING}) == steps(ModelEvent.LEAVE, "a@1")

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from corelane.domain.placement import ALL_CORES, UNPLACED, chosen, displace, place, reload
+from corelane.domain.placement import ALL_CORES, UNPLACED, displace, place, reload
 from corelane.engine.null import NullRunner
 from corelane.errors import ArtifactRefused, CoreBusy, CoreLost, RuntimeLost
 from corelane.log import Outage, get_logger
 from corelane.metrics.recorder import Recorder
 from corelane.settings import Settings
-from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
 from corelane.store.plans import Plans
 from workers.models.runners import Loader
@@ -260,41 +259,6 @@ def test_version_that_does_not_load_anew_goes_on_as_it_was_and_says_why(world: W
     world.until(lambda: world.models.describe()[0]["reason"] is None)
 
 
-def test_core_that_serves_waits_for_its_turn_and_what_is_not_wanted_meanwhile_is_not_loaded(
-    world: World, other: Plans
-) -> None:
-    world.until(lambda: world.states() == {"qa-minilm@1": "ready"})
-    assert other.take_load_turn(1)
-    world.want("qa@2")
-    world.want("qa@3")
-    world.until(lambda: world.states() == {"qa-minilm@1": "ready", "qa@2": "waiting", "qa@3": "waiting"})
-    world.drop("qa@2")
-    world.until(lambda: world.states() == {"qa-minilm@1": "ready", "qa@3": "waiting"})
-    other.end_load_turn()
-    world.until(lambda: world.states() == {"qa-minilm@1": "ready", "qa@3": "ready"})
-    world.until(lambda: not world.link("EXISTS", "cl:loads:test"))
-
-
-def test_core_that_serves_nothing_yet_waits_for_no_turn(world: World, other: Plans) -> None:
-    world.models.close()
-    assert other.take_load_turn(1)
-    world.want("qa@2")
-    world.start()
-    world.until(lambda: world.states() == {"qa-minilm@1": "ready", "qa@2": "ready"})
-
-
-def test_turn_is_renewed_while_a_load_lasts_and_given_back_after_it(world: World) -> None:
-    world.until(lambda: world.states() == {"qa-minilm@1": "ready"})
-    world.shelf.open.clear()
-    world.want("qa@2")
-    world.until(lambda: world.states().get("qa@2") == "loading")
-    until = float(world.link("ZSCORE", "cl:loads:test", CORE))
-    world.until(lambda: float(world.link("ZSCORE", "cl:loads:test", CORE) or 0) > until)
-    world.shelf.open.set()
-    world.until(lambda: world.states().get("qa@2") == "ready")
-    world.until(lambda: not world.link("EXISTS", "cl:loads:test"))
-
-
 def test_version_wanted_again_while_it_leaves_comes_back(world: World) -> None:
     world.until(lambda: world.states() == {"qa-minilm@1": "ready"})
     world.shelf.open.clear()
@@ -306,33 +270,3 @@ def test_version_wanted_again_while_it_leaves_comes_back(world: World) -> None:
     world.models.follow(str(world.now))
     world.shelf.open.set()
     world.until(lambda: world.states() == {"qa-minilm@1": "ready", "qa@2": "ready"})
-
-
-def test_core_where_a_version_does_not_load_is_replaced_by_another(world: World, settings: Settings, bell: str) -> None:
-    cores = {"test/0": world, "test/1": World(settings, bell, "test/1")}
-    first, second = (cores[name] for name in chosen("qa@2", cores, 2))
-
-    def want(since_ms: int) -> None:
-        placement = place(UNPLACED, ALL_CORES, since_ms, count=1, manifest="first")
-        world.link("HSET", "cl:placements", "qa@2", placement.model_dump_json())
-        for core in cores.values():
-            core.now = since_ms
-
-    def until(condition: Callable[[], bool]) -> None:
-        def live() -> bool:
-            for core in cores.values():
-                core.step()
-                Announcer(settings, core.core).beat({"state": "idle"}, core.models.served(), [])
-            return condition()
-
-        world.until(live)
-
-    until(lambda: first.states() == second.states() == {"qa-minilm@1": "ready"})
-    first.shelf.manifest = "damaged"
-    want(1)
-    until(lambda: second.states().get("qa@2") == "ready")
-    assert (first.states()["qa@2"], first.reason("qa@2")) == ("failed", "artifact_refused: not the one asked for")
-    first.shelf.manifest = "first"
-    want(2)
-    until(lambda: first.states().get("qa@2") == "ready" and "qa@2" not in second.states())
-    cores["test/1"].close()

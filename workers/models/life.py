@@ -11,7 +11,6 @@ class ModelState(StrEnum):
     """The state of a version on a core; the values are shown by ``GET /v1/cores``, except ``absent``."""
 
     ABSENT = "absent"
-    LAZY = "lazy"
     WAITING = "waiting"
     LOADING = "loading"
     LOADED = "loaded"
@@ -26,10 +25,6 @@ class ModelState(StrEnum):
 class ModelEvent(StrEnum):
     """An event in a version's life: some are decided by the heartbeat, some done by the loader, some by the drain."""
 
-    OFFER = "offer"
-    """Heartbeat: announce the version, and load it on first use."""
-    REJECT = "reject"
-    """Heartbeat: the version cannot be offered."""
     ASK = "ask"
     """Heartbeat: load the version."""
     RELOAD = "reload"
@@ -58,8 +53,7 @@ _S, _E = ModelState, ModelEvent
 
 #: state → event → next state.
 NEXT: dict[ModelState, dict[ModelEvent, ModelState]] = {
-    _S.ABSENT: {_E.OFFER: _S.LAZY, _E.REJECT: _S.FAILED, _E.ASK: _S.WAITING},
-    _S.LAZY: {_E.ASK: _S.WAITING, _E.FORGET: _S.ABSENT},
+    _S.ABSENT: {_E.ASK: _S.WAITING},
     _S.WAITING: {_E.ASK: _S.WAITING, _E.FORGET: _S.ABSENT, _E.BEGIN: _S.LOADING},
     _S.LOADING: {_E.LOAD: _S.LOADED, _E.FAIL: _S.FAILED},
     _S.LOADED: {_E.TAKE_UP: _S.READY},
@@ -69,7 +63,7 @@ NEXT: dict[ModelState, dict[ModelEvent, ModelState]] = {
     _S.RELOADED: {_E.TAKE_UP: _S.READY},
     _S.DRAINING: {_E.KEEP: _S.READY, _E.LEAVE: _S.LEAVING},
     _S.LEAVING: {_E.TAKE_UP: _S.LEAVING, _E.UNLOAD: _S.ABSENT},
-    _S.FAILED: {_E.OFFER: _S.LAZY, _E.REJECT: _S.FAILED, _E.ASK: _S.WAITING, _E.FORGET: _S.ABSENT},
+    _S.FAILED: {_E.ASK: _S.WAITING, _E.FORGET: _S.ABSENT},
 }
 
 #: States in which a core claims work for a version.

@@ -1,8 +1,6 @@
 """The model loader: a thread that loads and unloads the models of one core, one at a time, beside the drain.
 
-Unloading goes first. A core that serves loads at low priority, and only in its turn: only a share of a host's cores
-loads at a time. So the others keep their full speed, and few need memory for two versions. A turn is a lease in Redis
-that the heartbeat renews; it ends with its holder. The models that a core starts with need no turn.
+Unloading goes first. A core that serves loads at low priority.
 
 A model that does not load changes only its own state. An accelerator error that the process cannot survive ends the
 thread and, through ``lose``, the process.
@@ -36,9 +34,6 @@ LOADER_NICE = 10
 
 #: A model whose load ended the process this many times is not loaded until it is asked for again.
 MOST_DEATHS = 2
-
-#: A load that takes longer than this loses its turn to others, in seconds: it may never end.
-LONGEST_TURN_S = 600
 
 #: Less memory than this is not worth a restart, in bytes: an allocator may keep that much for itself.
 WORTHWHILE_BYTES = 64 << 20
@@ -77,12 +72,8 @@ class ModelLoader:
         self._pause_s = pause_s
         #: Set once a model was unloaded whose memory is freed only at the end of this process.
         self.must_restart = False
-        #: How many of the host's cores may load at a time.
-        self.places = 1
         self._queue: deque[DesiredModel] = deque()
         self._retired: deque[Retired] = deque()
-        self._at_once: set[DesiredModel] = set()
-        self._turn_since: float | None = None
         self._now: DesiredModel | None = None
         self._work = threading.Event()
         self._closing = self._is_nice = False
@@ -92,10 +83,8 @@ class ModelLoader:
         """Start the thread."""
         self._thread.start()
 
-    def add(self, desired: DesiredModel, *, at_once: bool = False) -> None:
-        """Load a version in its turn, or ``at_once``, without waiting for a turn."""
-        if at_once:
-            self._at_once.add(desired)
+    def add(self, desired: DesiredModel) -> None:
+        """Load a version after those that were added before."""
         self._queue.append(desired)
         self._work.set()
 
@@ -104,12 +93,6 @@ class ModelLoader:
         self._retired.extend(retired)
         if self._retired:
             self._work.set()
-
-    def renew_turn(self, plans: Plans) -> None:
-        """Renew the turn of a load in progress, on the caller's connection. Called with each heartbeat."""
-        since = self._turn_since
-        if since is not None and time.monotonic() - since < LONGEST_TURN_S:
-            plans.take_load_turn(self.places)
 
     def close(self) -> None:
         """Begin no more loads. A load in progress ends with the process."""
@@ -143,43 +126,14 @@ class ModelLoader:
                     self._surely(self._plans.end_restart_turn)
 
     def _go_on(self) -> None:
-        """Unload or load one model, or wait for a turn to load."""
+        """Unload or load one model."""
         if not self._is_nice and self._table.served():
             self._is_nice = True
             be_nice()
         if self._retired:
             self._unload(self._retired.popleft())
-        elif not self._table.is_due(self._queue[0]):
-            self._at_once.discard(self._queue.popleft())
-        elif self._may_load(self._queue[0]):
-            desired = self._queue.popleft()
-            self._at_once.discard(desired)
-            try:
-                self._load(desired)
-            finally:
-                self._end_turn()
-        else:
-            self._work.wait(self._pause_s)
-            self._work.clear()
-
-    def _may_load(self, desired: DesiredModel) -> bool:
-        if desired in self._at_once or not self._table.served():
-            return True
-        try:
-            has_turn = self._plans.take_load_turn(self.places)
-        except Unavailable as error:
-            self._outage.lost(error.detail, "loader")
-            return False
-        self._outage.served("loader")
-        self._turn_since = time.monotonic() if has_turn else None
-        return has_turn
-
-    def _end_turn(self) -> None:
-        if self._turn_since is not None:
-            self._turn_since = None
-            # If Redis is unreachable, the turn lapses.
-            with suppress(Unavailable):
-                self._plans.end_load_turn()
+        elif self._table.is_due(desired := self._queue.popleft()):
+            self._load(desired)
 
     def _load(self, desired: DesiredModel) -> None:
         if not self._table.handle(ModelEvent.BEGIN, desired):

@@ -87,13 +87,6 @@ class Loader:
                 raise
             return newest
 
-    def describe(self, version: str) -> dict[str, Any]:
-        """Return the API's summary of a version, without loading it; raises ArtifactRefused."""
-        if self.target == "null":
-            return dict(NullRunner(version).summary)
-        artifact = self._find(version)
-        return artifact.summary(read_calibration(artifact.path, artifact.manifest.version))
-
     def load(self, version: str, manifest: str = "", *, renew: bool = False) -> Runner:
         """Return a runner, healthy and warm in every bucket; a failed load leaves nothing behind.
 

@@ -16,7 +16,6 @@ from corelane.engine.runner import Runner
 from corelane.errors import CorelaneError, CoreLost, RuntimeLost, Unavailable
 from corelane.log import Outage, get_logger
 from corelane.metrics.recorder import Recorder
-from corelane.domain.placement import load_places
 from corelane.settings import Settings
 from corelane.store.plans import Plan, Plans
 from workers.models.desired import DesiredModel, decide, is_settled
@@ -72,49 +71,31 @@ class CoreModels:
                 raise
             except CorelaneError as error:
                 self._unresolved[name] = log_failure(name, error)
-        self.follow("", at_once=True)
+        self.follow("")
         self.loads.start()
 
-    def follow(self, revision: str, *, at_once: bool = False) -> None:
-        """Read the plan if it has changed or depends on other cores, and take the next steps; raises Unavailable.
-
-        With ``at_once`` models are loaded without waiting for their turn.
-        """
-        self.loads.renew_turn(self._plans)
+    def follow(self, revision: str) -> None:
+        """Read the plan if it has changed or versions come and go, and take the next steps; raises Unavailable."""
         if revision == self._revision and self._is_settled:
             return
         before = self.table.statuses()
-        failed = [version for version, status in before.items() if status.state is ModelState.FAILED]
-        plan = self._plans.read(sorted(before), failed)
-        self.loads.places = load_places(self._core, plan.living, self._settings.load_share)
+        plan = self._plans.read(sorted(before))
         for event, desired in decide(plan, self._core, list(self._own.values()), before):
-            self._take_step(event, desired, plan, at_once=at_once)
+            self._take_step(event, desired, plan)
         # A load that ended since then was not part of the decision.
         self._revision = revision
-        self._is_settled = is_settled(plan, before) and is_settled(plan, self.table.statuses())
+        self._is_settled = is_settled(before) and is_settled(self.table.statuses())
         if self.table.has_to_take_up():
             self._plans.ring()
 
-    def _take_step(self, event: ModelEvent, desired: DesiredModel, plan: Plan, *, at_once: bool) -> None:
-        if event is ModelEvent.OFFER:
-            self._offer(desired)
-        elif self.table.handle(event, desired):
+    def _take_step(self, event: ModelEvent, desired: DesiredModel, plan: Plan) -> None:
+        if self.table.handle(event, desired):
             if event in (ModelEvent.ASK, ModelEvent.RELOAD):
-                self.loads.add(desired, at_once=at_once)
+                self.loads.add(desired)
             elif event in (ModelEvent.DRAIN, ModelEvent.LEAVE):
                 log.info("model_leaves", version=desired.version, open_jobs=plan.open_jobs.get(desired.version, 0))
         if event is ModelEvent.LEAVE:
             self._plans.release(desired.version)
-
-    def _offer(self, desired: DesiredModel) -> None:
-        """Announce a version that will be loaded when a job asks for it."""
-        try:
-            summary = self._loader.describe(desired.version)
-        except CorelaneError as error:
-            self.table.handle(ModelEvent.REJECT, desired, reason=log_failure(desired.version, error))
-            return
-        self._plans.announce(desired.version, summary, [])
-        self.table.handle(ModelEvent.OFFER, desired, summary=summary)
 
     def announce_again(self, versions: Iterable[str]) -> None:
         """Announce versions that this core holds but Redis has lost, and ring the core; raises Unavailable."""

@@ -20,7 +20,7 @@ log = get_logger(__name__)
 OF_A_LOAD = (ModelEvent.BEGIN, ModelEvent.LOAD, ModelEvent.FAIL)
 
 #: Events that give an entry another desired model.
-OF_DESIRED = (ModelEvent.OFFER, ModelEvent.REJECT, ModelEvent.ASK, ModelEvent.RELOAD)
+OF_DESIRED = (ModelEvent.ASK, ModelEvent.RELOAD)
 
 
 @dataclass(slots=True)
@@ -84,11 +84,10 @@ class ModelTable:
         *,
         reason: str | None = None,
         runner: Runner | None = None,
-        summary: Mapping[str, Any] | None = None,
     ) -> bool:
         """Move a version to the state that follows an event; return False if the event is too late and is refused.
 
-        ``reason`` is for ``FAIL`` and ``REJECT``, ``summary`` for ``OFFER``, ``runner`` for ``LOAD``.
+        ``reason`` is for ``FAIL``, ``runner`` for ``LOAD``.
         """
         with self._lock:
             entry = self._entries.get(desired.version) or ModelEntry(desired, ModelState.ABSENT)
@@ -102,9 +101,8 @@ class ModelTable:
             entry.reason = reason or entry.reason
             if runner is not None:
                 entry.loaded = runner
-            if state is ModelState.LOADED and runner is not None:
-                summary = runner.summary
-            entry.summary = summary or entry.summary
+                if state is ModelState.LOADED:
+                    entry.summary = runner.summary
             if state is ModelState.ABSENT:
                 del self._entries[desired.version]
             else:
@@ -159,7 +157,7 @@ class ModelTable:
             return [entry.describe() for entry in self._entries.values()]
 
     def summary(self, version: str) -> Mapping[str, Any] | None:
-        """Return what the API shows of a version; None if it was never loaded or described here."""
+        """Return what the API shows of a version; None if it was never loaded here."""
         with self._lock:
             entry = self._entries.get(version)
             return None if entry is None else entry.summary

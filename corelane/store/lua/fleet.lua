@@ -126,18 +126,6 @@ define('resume', function(ask)
   return 1
 end)
 
--- take_load_turn{core, host, places, lease_ms} → 1 if the core may load a model while it serves, or go on with it; else
--- 0
--- At most `places` cores of a host may do so at the same time. The turn of a core that died ends with its lease.
-define('take_load_turn', function(ask)
-  local key, now = keys.loads(ask.host), now_ms()
-  call('ZREMRANGEBYSCORE', key, '-inf', now)
-  if not call('ZSCORE', key, ask.core) and call('ZCARD', key) >= ask.places then return 0 end
-  call('ZADD', key, now + ask.lease_ms, ask.core)
-  call('PEXPIRE', key, ask.lease_ms)
-  return 1
-end)
-
 local function is_calibrated(summary) return cjson.decode(summary).calibrated == true end
 
 -- announce{version, aliases}, summary: a version becomes known, with the aliases that a worker's settings give it. An
@@ -155,14 +143,12 @@ define('announce', function(ask, args)
 end)
 
 -- set_alias{alias, weights, force, versions} → {'done'}, or why not: {'unknown' | 'closed' | 'not_held', version}
--- Lets an alias mean versions. All of them must take jobs, and be on a living core or wait to be loaded on first use.
+-- Lets an alias mean versions. All of them must take jobs, and be on a living core.
 define('set_alias', function(ask)
   for _, version in ipairs(ask.versions) do
     if call('HEXISTS', keys.CLOSED, version) == 1 then return { 'closed', version } end
     if call('HEXISTS', keys.MODELS, version) == 0 then return { 'unknown', version } end
-    local placement = call('HGET', keys.PLACEMENTS, version)
-    local lazy = placement and cjson.decode(placement).lazy
-    if not (ask.force or lazy or is_held(version)) then return { 'not_held', version } end
+    if not (ask.force or is_held(version)) then return { 'not_held', version } end
   end
   call('HSET', keys.ALIASES, ask.alias, ask.weights)
   call('SADD', keys.PINNED, ask.alias)

@@ -47,15 +47,11 @@ async def load(
     caller: AdminCaller,
     model: Text,
     core: Text = ALL_CORES,
-    count: Annotated[str, Form(pattern=r"^([1-9][0-9]{0,3})?$")] = "",
-    lazy: Annotated[bool, Form()] = False,
 ) -> Response:
-    """Load a version on a core, on all, or on a number of them."""
-    wanted = rollout.LoadRequest(model=model.strip(), count=int(count) if count else None, lazy=lazy)
+    """Load a version on a core, or on all."""
+    wanted = rollout.LoadRequest(model=model.strip())
     placement = await rollout.load_model(core, wanted, state, caller)
-    where = f"{count} cores" if count else _where(core)
-    later = "once work waits for it" if lazy else "now; the table shows how far it is"
-    return _done(request, f"{placement.version} is to be loaded on {where}, {later}.")
+    return _done(request, f"{placement.version} is to be loaded on {_where(core)} now; the table shows how far it is.")
 
 
 @router.post("/models/reload")

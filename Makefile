@@ -61,12 +61,8 @@ families: $(VENV)/.installed-dev ## Try every architecture that answers question
 	$(BIN)/python -m pytest -n 2 tests/families --families
 
 .PHONY: models-table
-models-table: $(VENV)/.installed-dev ## Write the tables of docs/28-models.md; bench-models measures what is in them
+models-table: $(VENV)/.installed-dev ## Write the tables of docs/28-models.md
 	$(BIN)/python -m tests.families.table
-
-.PHONY: bench-models
-bench-models: install ## Measure what a token costs by architecture, and print the table of docs/28-models.md
-	@$(BIN)/python benchmarks/models.py
 
 .PHONY: chromium
 chromium: ## Install Debian's chromium for the tests of the console, if it is missing and this user may
@@ -145,8 +141,8 @@ docs: $(VENV)/.installed-dev ## Write docs/reference.md: settings, error codes, 
 	$(BIN)/python -m docs.generate
 
 .PHONY: bench
-bench: install ## Measure service, engine and plain PyTorch on SQuAD-format data: speed and right answers
-	@$(BIN)/python benchmarks/service.py --eager
+bench: install ## Measure service and engine on SQuAD-format data: speed and right answers
+	@$(BIN)/python benchmarks/service.py
 
 .PHONY: bench-felt
 bench-felt: install ## Measure what people feel; BEFORE=CHECKOUT measures another state in turn

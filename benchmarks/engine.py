@@ -1,63 +1,84 @@
-"""The engine's forward passes on one core: this checkout's, another's, and OpenVINO's, in turn in one run.
+"""The engine on one core: questions a second of CPU time, of this checkout and of another, in turn in one run.
 
-    python benchmarks/engine.py [FILE.json.gz] [--before CHECKOUT] [--limit 100] [--quick]
+    python benchmarks/engine.py [FILE.json.gz] [--before CHECKOUT] [--rounds 5] [--limit 100] [--quick]
 
-The built-in model in bf16. A process for each checkout, pinned to the same CPU, runs its own engine over the windows of
-SQuAD questions, a slice at a time; OpenVINO, where it is installed, runs in this checkout's. CPU time counts, and of
-each slice the best pass. Printed are questions a second, the share of padding, and the share of the speed of a packed
-bf16 matmul.
+The built-in model as each checkout compiles it, over the questions of a SQuAD-format file, in a process for each
+checkout, pinned to the same CPU. CPU time counts, as neighbours on the machine do not show in it.
 """
 
 import json
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-HERE = Path(__file__).parent
+sys.path.insert(0, str(Path(__file__).parent.parent))
 
-#: The role of a process that runs a checkout's engine: `--child CHECKOUT OTHERS`, then this run's own arguments.
-CHILD = "--child"
+from benchmarks.harness import (
+    Figures,
+    checkouts,
+    compiled,
+    environment,
+    hear,
+    is_quick,
+    measure_in_turn,
+    parser_of,
+    python_of,
+)
+from benchmarks.questions import Question, questions_of
+from corelane.engine.cores import CoreSlot, cpu_slots
 
-sys.path.insert(0, str(HERE.parent))
+#: What a process does: it loads a model on some CPUs, and answers all its questions for each line that comes in.
+ENGINE = """
+import json, os, sys, time
+from pathlib import Path
+os.sched_setaffinity(0, json.loads(sys.argv[3]))
+import torch
+from corelane.artifacts.finding import find_artifact
+from corelane.engine.backends.registry import open_backend
+from corelane.engine.runner import Runner
+from corelane.tasks.question_answering.engine.task import QuestionQuery
+from corelane.tasks.question_answering.options import AnswerOptions
+torch.set_num_threads(1)
+runner = Runner.open(open_backend("cpu"), find_artifact(Path(sys.argv[1]), sys.argv[2], "cpu"))
+runner.warm_up()
+queries = [QuestionQuery(*each, AnswerOptions(no_answer=False)) for each in json.loads(sys.stdin.readline())]
+print("{}", flush=True)
+names = ("windows", "tokens", "padding")
+for _ in sys.stdin:
+    used, before = time.process_time(), [getattr(runner.work, name) for name in names]
+    runner.results_of(queries)
+    work = {name: getattr(runner.work, name) - was for name, was in zip(names, before)}
+    print(json.dumps(work | {"cpu_s": time.process_time() - used}), flush=True)
+"""
 
-import benchmarks  # noqa: E402, F401  # this checkout's, whichever comes first below
 
-#: A checkout's own packages come first where its interpreter runs this file.
-if CHILD in sys.argv:
-    sys.path.insert(0, sys.argv[2])
+class Engine:
+    """A process with the engine of a checkout in it, on one core, warm and waiting."""
 
-from benchmarks.harness import AFTER, about_machine, checkouts, environment, hear, is_quick, parser_of, python_of  # noqa: E402
-from benchmarks.questions import questions_of  # noqa: E402
-
-#: Parts of the windows that the ways run interleaved, and passes over each.
-SLICES, PASSES = 5, 4
-
-#: The way whose time is that of one matmul.
-RATE = "packed matmul"
-
-OURS = "Corelane bf16"
-
-
-class Checkout:
-    """A process that runs the engine of one checkout."""
-
-    def __init__(self, name: str, root: Path) -> None:
-        self.name = name
-        others = str(name == AFTER and not is_quick())
-        one_thread = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    def __init__(self, checkout: Path, artifacts: Path, model: str, slot: CoreSlot, asked: Sequence[Question]) -> None:
         self.process = subprocess.Popen(
-            [python_of(root), str(Path(__file__).resolve()), CHILD, str(root), others, *sys.argv[1:]],
-            env=environment() | one_thread,
+            [python_of(checkout), "-c", ENGINE, str(artifacts), model, json.dumps(sorted(slot.cpus))],
+            cwd=checkout,
+            env=environment() | slot.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
-        self.notes = hear(self.process)
+        self._say(json.dumps([(each.question, each.context) for each in asked]))
 
-    def seconds(self, way: str, part: int) -> float:
-        """Have it run a slice of a way; return its CPU seconds."""
-        print(json.dumps([way, part]), file=self.process.stdin, flush=True)
-        return float(hear(self.process))
+    def _say(self, line: str) -> None:
+        print(line, file=self.process.stdin, flush=True)
+
+    def begin(self) -> None:
+        """Have it answer all its questions; ``hear`` returns what it did for that."""
+        self._say("go")
+
+    def hear(self) -> Figures:
+        """Return what it says next: nothing once it is warm, then its work after each round."""
+        return dict(hear(self.process))
 
     def end(self) -> None:
         """End it."""
@@ -65,75 +86,36 @@ class Checkout:
         self.process.communicate()
 
 
-def measure(engines: list[Checkout]) -> list[tuple[str, float, float, float]]:
-    """Return for each way its name, questions a second, padding, and share of the matmul's speed."""
-    last = engines[-1]
-    tasks = [(each, way, part) for part in range(SLICES) for each in engines for way in each.notes["padding"]]
-    tasks += [(last, RATE, part) for part in range(SLICES)]
-    best: dict[tuple[str, str, int], float] = {}
-    for _ in range(1 if is_quick() else PASSES):
-        for each, way, part in tasks:
-            taken = each.seconds(way, part)
-            best[each.name, way, part] = min(taken, best.get((each.name, way, part), taken))
-    rate = last.notes["matmul_flop"] / min(best[last.name, RATE, part] for part in range(SLICES))
-    found = []
-    for each in engines:
-        for way, padding in each.notes["padding"].items():
-            seconds = sum(best[each.name, way, part] for part in range(SLICES))
-            name = f"{way}, {each.name}" if way == OURS else way
-            found.append((name, last.notes["questions"] / seconds, padding, last.notes["flop"] / seconds / rate))
-    return found
-
-
-def be_a_checkout(file: Path | None, limit: int, *, others: bool) -> None:
-    """Offer the ways of one checkout, and run those that are asked for."""
-    import os
-    import time
-
-    import torch
-
-    from benchmarks.engine_ways import make_ways, run_all
-
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    torch.set_num_threads(1)
-    known = questions_of(file)
-    ways, matmul, notes = make_ways(known[:: max(1, len(known) // limit)][:limit], Path(sys.argv[2]), others=others)
-    with torch.inference_mode():
-        for run, batches in ways.values():
-            run_all(run, batches)
-        print(json.dumps(notes), flush=True)
-        for line in sys.stdin:
-            way, part = json.loads(line)
-            began = time.process_time()
-            if way == RATE:
-                matmul()
-            else:
-                run, batches = ways[way]
-                run_all(run, batches[part::SLICES])
-            print(json.dumps(time.process_time() - began), flush=True)
+@contextmanager
+def engine(checkout: Path, artifacts: Path, model: str, slot: CoreSlot, asked: Sequence[Question]) -> Iterator[Engine]:
+    """Run an engine for the length of a block."""
+    made = Engine(checkout, artifacts, model, slot, asked)
+    try:
+        made.hear()
+        yield made
+    finally:
+        made.end()
 
 
 def main() -> int:
-    """Measure, and print a table."""
-    child = sys.argv[1:2] == [CHILD]
-    parser = parser_of(__doc__, rounds=1, takes_questions=True)
-    parser.add_argument("--limit", type=int, default=5 if is_quick() else 100, help="questions")
-    options = parser.parse_args(sys.argv[4:] if child else sys.argv[1:])
-    if child:
-        be_a_checkout(options.file, options.limit, others=sys.argv[3] == "True")
-        return 0
-    engines: list[Checkout] = []
-    try:
-        for name, root in checkouts(options.before).items():
-            engines.append(Checkout(name, root))
-        found = measure(engines)
-    finally:
-        for each in engines:
-            each.end()
-    print(f"{about_machine()}; one core, CPU time")
-    print("| way | questions/s | padding | of a packed matmul's speed |\n|---|---|---|---|")
-    for name, speed, padding, share in found:
-        print(f"| {name} | {speed:.1f} | {padding:.1%} | {share:.0%} |")
+    """Measure and print."""
+    parser = parser_of(__doc__, rounds=5, takes_questions=True)
+    parser.add_argument("--limit", type=int, default=100, help="only the first questions of the file")
+    options = parser.parse_args()
+    asked, states = questions_of(options.file)[: 2 if is_quick() else options.limit], checkouts(options.before)
+    with tempfile.TemporaryDirectory(prefix="engine-") as folder, ExitStack() as stack:
+        engines = {}
+        for name, checkout in states.items():
+            made = compiled(Path(folder) / name, checkout)
+            engines[name] = stack.enter_context(engine(checkout, *made, cpu_slots()[0], asked))
+
+        def measured(name: str) -> Figures:
+            engines[name].begin()
+            found = engines[name].hear()
+            padding = found["padding"] / (found["padding"] + found["tokens"])
+            return {"questions_per_cpu_s": len(asked) / found["cpu_s"], "padding": padding, "windows": found["windows"]}
+
+        measure_in_turn(list(states), options.rounds, measured)
     return 0
 
 

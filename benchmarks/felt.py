@@ -5,7 +5,7 @@
 
 The built-in model on all cores, questions of the public SQuAD test file. With ``--before`` the service of another
 checkout is measured in turn with this one, by the same callers. CPU is that of the service's processes, in µs a
-question. *Beside the model* is what a lone question takes less the forward passes that answered it.
+question.
 """
 
 import statistics
@@ -43,24 +43,7 @@ SMALL, SMALL_JOBS = (5, 20), 12
 #: Questions of a bulk job, and bulk jobs measured.
 BULK_ITEMS, BULK_JOBS = 256, 2
 
-#: Lone questions whose forward passes are compared with their whole time.
-PARTED = 60
-
 OPTIONS = {"no_answer": False}
-
-
-def lone(connection: Connection, asked: Sequence[Question]) -> Figures:
-    """Return the medians in ms of a lone question's whole time, of the model's part, and of what is beside it."""
-    wall, model = [], []
-    for question in asked[: 2 if is_quick() else PARTED]:
-        body = orjson.dumps(question.item() | {"options": OPTIONS})
-        began = time.perf_counter()
-        job = connection.call("POST", "/v1/jobs", body, Prefer="wait=10")
-        wall.append(1000 * (time.perf_counter() - began))
-        model.append(1000 * job["timing"]["compute_s"])
-    beside = [all_ - ran for all_, ran in zip(wall, model, strict=True)]
-    names = ("lone_p50_ms", "lone_model_ms", "lone_beside_model_ms")
-    return dict(zip(names, map(statistics.median, (wall, model, beside)), strict=True))
 
 
 def job_s(connection: Connection, items: Sequence[dict[str, str]]) -> float:
@@ -88,7 +71,7 @@ def measure(running: Serving, asked: Sequence[Question], seconds: float, charact
     """Return everything of one service."""
     connection = Connection(running.url)
     jobs_s(connection, asked, 2 if is_quick() else 64, 1)
-    figures = lone(connection, asked)
+    figures = Figures()
     for size in (2,) if is_quick() else SMALL:
         figures[f"job_of_{size}_s"] = statistics.median(
             jobs_s(connection, asked, size, 2 if is_quick() else SMALL_JOBS)

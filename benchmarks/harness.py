@@ -183,12 +183,12 @@ def wait_until_up(service: "subprocess.Popen[bytes]", parts: Path, log: Path) ->
     raise SetupError(f"the service did not start; the end of {log}:\n{log.read_text(errors='replace')[-3000:]}")
 
 
-def compiled(folder: Path) -> tuple[Path, str]:
-    """Return a folder of artifacts, and the model in it: those of the service that was lent, or compiled now."""
-    if (running := lent()) is not None:
+def compiled(folder: Path, checkout: Path = ROOT) -> tuple[Path, str]:
+    """Return a folder of artifacts, and the model in it: those of the service that was lent, or a checkout's own."""
+    if checkout == ROOT and (running := lent()) is not None:
         return running.data / "artifacts", running.model
-    argv = [sys.executable, "-m", "compile", MODEL]
-    subprocess.run(argv, cwd=ROOT, env=environment(data_dir=folder), check=True, capture_output=True)
+    argv = [python_of(checkout), "-m", "compile", MODEL]
+    subprocess.run(argv, cwd=checkout, env=environment(data_dir=folder), check=True, capture_output=True)
     return folder / "artifacts", MODEL
 
 

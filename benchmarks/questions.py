@@ -1,15 +1,13 @@
 """Questions of a SQuAD-format file, and official SQuAD scores of answers to them. A quick run asks the examples."""
 
-import gzip
 import json
-import re
-import string
-from collections import Counter
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.harness import ROOT, is_quick
+from corelane.tasks.question_answering.squad import best_over, exact_match, read_set, token_f1
 
 DEFAULT_FILE = ROOT.parent / "shared" / "data" / "squad-test-public-v1.1.json.gz"
 
@@ -37,14 +35,7 @@ def questions_of(file: Path | None) -> list[Question]:
     path = file or DEFAULT_FILE
     if not path.exists():
         raise SystemExit(f"{path} is absent: give a file in SQuAD format")
-    raw = path.read_bytes()
-    document = json.loads(gzip.decompress(raw) if path.suffix == ".gz" else raw)
-    return [
-        Question(asked["question"], paragraph["context"], tuple(answer["text"] for answer in asked["answers"]))
-        for article in document["data"]
-        for paragraph in article["paragraphs"]
-        for asked in paragraph["qas"]
-    ]
+    return [Question(each.question, each.context, each.gold) for each in read_set(path).questions]
 
 
 def examples() -> list[Question]:
@@ -55,31 +46,15 @@ def examples() -> list[Question]:
     return [each for each in cut if any(answer in each.context for answer in each.answers)][:QUICK_QUESTIONS]
 
 
-def words_of(text: str) -> list[str]:
-    """Return the words that SQuAD's scores compare: in lower case, without punctuation and articles."""
-    plain = "".join(character for character in text.lower() if character not in string.punctuation)
-    return re.sub(r"\b(a|an|the)\b", " ", plain).split()
-
-
 def is_exact(question: Question, answer: str) -> bool:
     """Say if an answer is one of the right ones."""
-    return any(words_of(answer) == words_of(right) for right in question.answers)
-
-
-def f1_of(question: Question, answer: str) -> float:
-    """Return the best overlap of an answer with a right one."""
-    return max((_overlap(words_of(answer), words_of(right)) for right in question.answers), default=0.0)
-
-
-def _overlap(given: Sequence[str], right: Sequence[str]) -> float:
-    common = (Counter(given) & Counter(right)).total()
-    return 2 * common / (len(given) + len(right)) if common else 0.0
+    return best_over(exact_match, answer, question.answers) > 0
 
 
 def scores(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, float]:
     """Return EM and F1 in percent."""
     pairs = list(zip(questions, answers, strict=True))
     return {
-        "exact": 100 * sum(is_exact(*pair) for pair in pairs) / len(pairs),
-        "f1": 100 * sum(f1_of(*pair) for pair in pairs) / len(pairs),
+        name: 100 * statistics.fmean(best_over(measure, answer, question.answers) for question, answer in pairs)
+        for name, measure in (("exact", exact_match), ("f1", token_f1))
     }

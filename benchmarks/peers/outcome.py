@@ -1,4 +1,4 @@
-"""What was measured of each service, and what follows from it: medians of rounds, the table, and who is ahead. Pure."""
+"""What was measured of each service, and what follows from it: medians of rounds, and the table. Pure."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -64,37 +64,8 @@ def exact_of(measures: Iterable[Measure]) -> float | None:
     return 100 * sum(measure.right for measure in known) / answered if answered else None
 
 
-def ahead(services: Sequence[Service]) -> list[str]:
-    """Return a sentence for each figure in which a peer is ahead of Corelane, or one that says that none is."""
-    ours = next((each for each in services if each.name == OURS and each.measures), None)
-    others = [each for each in services if each.name != OURS and each.measures]
-    if ours is None or not others:
-        return []
-    found = []
-    for callers in CALLERS:
-        for title, read, more_is_better, form in FIGURES:
-            mine = ours.of(callers, read)
-            for peer in others:
-                theirs = peer.of(callers, read)
-                better = max if more_is_better else min
-                if not (mine and theirs) or better(median(mine), median(theirs)) == median(mine):
-                    continue
-                overlap = min(mine) <= max(theirs) and min(theirs) <= max(mine)
-                found.append(
-                    f"At {callers} caller{'s' * (callers > 1)} **{peer.title}** is ahead of Corelane in {title}: "
-                    f"{form.format(median(theirs))} against {form.format(median(mine))}"
-                    + (", within the spread of the rounds." if overlap else ".")
-                )
-    found += [
-        f"**{peer.title}** gave more right answers: {peer.exact:.1f} % against {ours.exact:.1f} %."
-        for peer in others
-        if peer.exact is not None and ours.exact is not None and peer.exact > ours.exact
-    ]
-    return found or ["No peer is ahead of Corelane in any of these figures."]
-
-
 def table(services: Sequence[Service]) -> str:
-    """Return the comparison as Markdown: medians of rounds, the best of each column in bold, and who is ahead."""
+    """Return the comparison as Markdown: medians of rounds, the best of each column in bold."""
     columns = [(callers, figure) for callers in CALLERS for figure in FIGURES]
     heads = [f"{callers} caller{'s' * (callers > 1)}: {title}" for callers, (title, *_) in columns]
     lines = [
@@ -107,7 +78,7 @@ def table(services: Sequence[Service]) -> str:
         exact = "–" if service.exact is None else f"{service.exact:.1f} %"
         failed = sum(measure.failed for measure in service.measures)
         lines.append(f"| {service.title} | {service.version} | {' | '.join(cells)} | {exact} | {failed} |")
-    return "\n".join([*lines, "", *(f"- {sentence}" for sentence in ahead(services))]) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def _best(services: Sequence[Service], callers: int, figure: Figure) -> float | None:

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.peers import asking
 from benchmarks.peers.catalogue import PEERS
-from benchmarks.peers.outcome import CALLERS, Measure, Service, ahead, exact_of, rotated, table
+from benchmarks.peers.outcome import CALLERS, Measure, Service, exact_of, rotated, table
 from benchmarks.peers.peer import MARK, Peer, marked, running, stop
 from benchmarks.peers.servers.given import Given, given
 
@@ -35,19 +35,6 @@ def test_the_table_shows_medians_and_the_best_in_bold() -> None:
     assert "| Corelane | 1.0 | **20.0** | **100 ms** |" in shown
     assert "| Other | 1.0 | 15.0 | **100 ms** |" in shown
     assert "| 60.0 % | 0 |" in shown
-    assert "No peer is ahead" in shown
-
-
-def test_the_table_says_where_a_peer_is_ahead() -> None:
-    ours, close = service("corelane", [30, 31, 32]), service("close", [31.5, 33, 34], p95_ms=200)
-    fast = service("fast", [50, 51, 52], p95_ms=50, right=61, failed=3)
-    said = "\n".join(ahead([ours, close, fast]))
-    assert "At 1 caller **Close** is ahead of Corelane in questions/s: 33.0 against 31.0, within the spread" in said
-    assert "At 16 callers **Fast** is ahead of Corelane in questions/s: 51.0 against 31.0." in said
-    assert "At 64 callers **Fast** is ahead of Corelane in p95 latency: 50 ms against 100 ms." in said
-    assert "**Fast** gave more right answers: 61.0 % against 60.0 %." in said
-    assert "**Close** is ahead of Corelane in p95" not in said
-    assert "| 61.0 % | 27 |" in table([ours, close, fast])
 
 
 def test_right_answers_are_weighed_by_how_many_were_checked() -> None:

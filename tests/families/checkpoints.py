@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Checkpoint:
     """A model on the Hugging Face hub.
 
-    ``shape`` names its architecture and size in ``benchmarks/models.py``. ``v1`` and ``v2`` are F1 on the development
+    ``shape`` names its architecture and size in the page's table of shapes. ``v1`` and ``v2`` are F1 on the development
     sets of SQuAD v1.1 and v2.0, 0 where the card gives none.
     """
 

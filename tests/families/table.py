@@ -1,7 +1,7 @@
 """Write the tables of docs/28-models.md: what each architecture comes to, and what to load.
 
 ``make models-table`` runs it. The first table is made by compiling a tiny model of each architecture, the second from
-the page's own table of shapes, which ``benchmarks/models.py`` prints.
+the page's own table of shapes.
 """
 
 import itertools
@@ -92,7 +92,7 @@ def model_lines(page: str) -> Iterator[str]:
 
 
 def measured_shapes(page: str) -> dict[str, tuple[float, float]]:
-    """Return million weights and the cost of a token by shape: the table that ``make bench-models`` printed."""
+    """Return million weights and the cost of a token by shape."""
     rows = (line.strip("| ").split(" | ") for line in page.partition(SHAPES_TITLE)[2].splitlines()[2:])
     return {
         cells[0]: (float(cells[2]), float(cells[3])) for cells in itertools.takewhile(lambda row: len(row) > 1, rows)

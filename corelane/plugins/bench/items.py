@@ -5,6 +5,7 @@ A task whose items are more than one text says so in ``bench.py`` of its folder,
 
 import gzip
 import random
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -119,7 +120,7 @@ def read(path: Path) -> bytes:
     try:
         content = path.read_bytes()
         return gzip.decompress(content) if content.startswith(GZIP_MAGIC) else content
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise SetupError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 

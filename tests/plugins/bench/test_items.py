@@ -102,5 +102,8 @@ def test_a_file_of_another_form_is_refused_with_an_example(content: str, said: s
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "torn.gz").write_bytes(gzip.compress(b'{"text": "A room."}')[:-4])
+    with pytest.raises(SetupError, match=r"torn\.gz cannot be read"):
+        read_items("text-classification", tmp_path / "torn.gz")
     with pytest.raises(SetupError, match=r"none\.jsonl cannot be read: No such file"):
         read_items("text-classification", tmp_path / "none.jsonl")

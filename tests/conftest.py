@@ -368,7 +368,7 @@ def fleet(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) -> "Ite
         tmp_path_factory.mktemp("fleet"),
         built_in_data / "artifacts",
         CORELANE_MAX_ATTEMPTS="5",
-        # README's own handler.
+        # docs/27's own handler.
         CORELANE_HANDLERS="sentiment:Sentiment",
         PYTHONPATH=os.pathsep.join(map(str, (ROOT / "examples", ROOT))),
     )

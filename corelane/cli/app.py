@@ -32,7 +32,7 @@ def make_cli() -> typer.Typer:
     """Return the command-line application."""
     cli = CommandGroup(
         name="corelane",
-        help="Queue-driven, asynchronous batch inference for text models.",
+        help="A durable queue in front of text models: POST one item or a million, get every result once.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import resource
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -31,6 +32,16 @@ NO_LIMIT = 2**31
 
 #: Connections that are cut when the server stops are closed within this time, in seconds.
 CUT_S = 1.0
+
+#: More open files than a process needs. Hosts without a real limit name one of a thousand million.
+MOST_FILES = 65_536
+
+
+def raise_file_limit() -> None:
+    """Let this process open as many files as it may, a connection each: a login shell's default is 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    allowed = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, allowed), hard))
 
 
 def make_config(settings: Settings, bind: str, grace_s: float) -> Config:

@@ -7,7 +7,6 @@ from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 from api.jobs import Jobs, LateJobs
 from api.middleware.key_cache import KeyCache
-from api.middleware.open_files import OpenFiles
 from api.middleware.rate_limit import RateLimiter
 from corelane.broker.app import bell_envelope, make_celery
 from corelane.errors import InvalidInput
@@ -59,8 +58,7 @@ class AppState:
         self.store = JobStore(link, settings, bell, gate)
         self.jobs = Jobs(self.store, self.fleet, settings, self.metrics, tracer)
         self.late_jobs = LateJobs(self.store)
-        self.open_files = OpenFiles(self.metrics)
-        self.flushing = Flushing(self.metrics, link, self._measure)
+        self.flushing = Flushing(self.metrics, link, self.jobs.measure_refusals)
         self.key_finder = ApiKeyFinder(link)
         self.keys = KeyCache(self.key_finder)
         self.rate_limiter = RateLimiter(settings)
@@ -111,10 +109,6 @@ class AppState:
             return
         log.error("close_late", waits_for=awaited(closing))
         closing.cancel()
-
-    async def _measure(self) -> None:
-        self.open_files.measure()
-        await self.jobs.measure_refusals()
 
     async def _close(self) -> None:
         await self.jobs.completions.close()

@@ -27,7 +27,6 @@ from api.middleware.packed_bodies import unpack
 from api.middleware.rate_limit import Kind, RateLimiter, RateStanding, address_of
 from api.middleware.sections import Section, own_cookies
 from api.middleware.unread_body import RequestBody, send_while_unread
-from api.middleware.wrong_keys import WrongKeys
 from api.request_facts import CALLER, LINES, PAGE, PROBES, REQUEST_FACTS, REQUEST_ID, STRICT, TRACEPARENT
 from corelane.domain import api_keys
 from corelane.domain.api_keys import Caller
@@ -166,7 +165,6 @@ class InnerLayer:
         """``body_limits`` are the most bytes of a body and their setting, by path, where they differ from the usual."""
         self._app, self._settings, self._sections = app, settings, sections
         self._keys, self._rates, self._body_limits = keys, rates, body_limits
-        self._wrong_keys = WrongKeys()
         self._guards_metrics = settings.requires_keys and not settings.open_metrics
 
     async def __call__(self, scope: Scope, source: Receive, sink: Send) -> None:
@@ -179,16 +177,13 @@ class InnerLayer:
         section = next((each for each in self._sections if is_below(scope["path"], each.prefix)), None)
         if not (self._is_open(scope["path"]) or (section and section.is_open(scope["path"]))):
             secret = given_key(headers)
-            session = section.session_of(headers) if section and not secret else ""
             try:
                 if section and self._settings.requires_keys and not secret:
-                    caller = await section.identify(session, scope["path"])
+                    caller = await section.identify(section.session_of(headers), scope["path"])
                 else:
                     caller = await self._identify(secret)
             except CorelaneError as refusal:
                 caller, error = None, refusal
-            if (secret or session) and isinstance(error, Unauthorized):
-                await self._wrong_keys.slow(address_of(scope.get("client")))
             if self._rates.is_on:
                 named = caller if self._settings.requires_keys else None
                 who = f"owner:{named.owner}" if named else f"address:{address_of(scope.get('client'))}"

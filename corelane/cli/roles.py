@@ -191,11 +191,10 @@ def run_api(settings: Settings, fd: int | None = None) -> None:
     import uvloop
 
     from api.app import create_app
-    from api.middleware.open_files import raise_limit
-    from api.serve import serve
+    from api.serve import raise_file_limit, serve
 
     _require_schema(settings)
-    raise_limit()
+    raise_file_limit()
     config = _api_config(settings, fd)
 
     async def serve_until_asked() -> None:

@@ -215,9 +215,6 @@ DELIVERIES_PENDING = _gauge("deliveries_pending", "Webhooks not delivered yet")
 DELIVERIES_DEAD = _gauge("deliveries_dead", "Webhooks given up and still kept")
 CIRCUITS_OPEN = _gauge("webhook_circuits_open", "Hosts whose webhooks wait")
 EVENT_STREAMS = _gauge("event_streams", "Streams of events that are open, in all API processes")
-OPEN_FILES = _gauge(
-    "api_open_files_ratio", "Files and connections of the API process nearest its limit, as a share of that"
-)
 
 # Cores.
 CORE_UP = _gauge("core_up", "1 while the core's heartbeat is fresh; 0 for 15 minutes after it was lost", "core")

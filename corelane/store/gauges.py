@@ -211,14 +211,10 @@ async def _read_processes(link: CommonLink) -> list[MetricSample]:
     living, rounds = await link.many(
         [("ZRANGEBYSCORE", keys.PROCESSES, now - GONE_MS, "+inf"), ("HGETALL", keys.ROUNDS)]
     )
-    read = await link.many(
-        [("HMGET", keys.process(process.decode()), "event_streams", "open_files") for process in living]
-    )
-    streams, files = zip(*read, strict=True) if read else ((), ())
+    streams = await link.many([("HGET", keys.process(process.decode()), "event_streams") for process in living])
     ages = [MetricSample(m.LOOP_AGE_S, max(0, now - int(at)) / 1000, (loop.decode(),)) for loop, at in pairs(rounds)]
     return [
         MetricSample(m.EVENT_STREAMS, sum(float(count or 0) for count in streams)),
-        MetricSample(m.OPEN_FILES, max((float(share or 0) for share in files), default=0.0)),
         *ages,
     ]
 

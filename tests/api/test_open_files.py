@@ -1,6 +1,5 @@
-"""An API process whose callers open many connections: it uses its whole limit, and says when that is near."""
+"""An API process whose callers open many connections: it uses all files that it may open."""
 
-import re
 import resource
 import socket
 import subprocess
@@ -18,9 +17,7 @@ from tests.tools.waiting import eventually
 SOFT, HARD, CALLERS = 60, 140, 100
 
 
-def test_connections_up_to_the_hard_limit_are_taken_and_the_log_and_a_metric_say_that_it_is_near(
-    settings: Settings, raw: redis.Redis, tmp_path: Path
-) -> None:
+def test_connections_up_to_the_hard_limit_are_taken(settings: Settings, raw: redis.Redis, tmp_path: Path) -> None:
     port, output = free_port(), tmp_path / "output"
     with output.open("wb") as written:
         process = subprocess.Popen(
@@ -36,11 +33,6 @@ def test_connections_up_to_the_hard_limit_are_taken_and_the_log_and_a_metric_say
             for _ in range(CALLERS):
                 stack.enter_context(closing(socket.create_connection(("127.0.0.1", port))))
             assert httpx2.get(f"http://127.0.0.1:{port}/livez", timeout=60).status_code == 200
-            eventually(lambda: "open_files_near_limit" in output.read_text())
-            shown = httpx2.get(f"http://127.0.0.1:{port}/metrics", timeout=60).text
-            share = re.search(r"^corelane_api_open_files_ratio (\S+)$", shown, re.MULTILINE)
-            assert share is not None
-            assert 0.8 <= float(share[1]) <= 1
     finally:
         process.terminate()
         assert process.wait(60) == 0

@@ -7,7 +7,6 @@ import pytest
 import redis
 from fastapi.testclient import TestClient
 
-from api.middleware.wrong_keys import FREE, MOST_ADDRESSES, WINDOW_S, WrongKeys
 from corelane.domain.api_keys import Scope, key_digest
 from corelane.plugins.console.auth import MOST_SESSIONS, SessionStore
 from corelane.settings import Settings
@@ -87,32 +86,3 @@ def test_oldest_session_of_a_key_ends_when_there_are_too_many(settings: Settings
         await link.close()
 
     asyncio.run(go())
-
-
-def test_wrong_keys_of_one_address_are_slowed_after_a_number_of_them() -> None:
-    wrong = WrongKeys()
-    assert [wrong.count("a", 1.0) for _ in range(FREE + 2)] == [False] * FREE + [True] * 2
-    assert not wrong.count("b", 1.0)
-    assert not wrong.count("a", 1.0 + WINDOW_S)
-    for number in range(MOST_ADDRESSES + 5):
-        wrong.count(str(number), 2.0)
-    assert len(wrong._seen) == MOST_ADDRESSES
-
-
-def test_key_that_is_wrong_too_often_is_answered_late_and_a_good_one_at_once(
-    office: Office, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    waited: list[float] = []
-    sleep = asyncio.sleep
-
-    async def note(seconds: float) -> None:
-        waited.append(seconds)
-        await sleep(0)
-
-    monkeypatch.setattr("api.middleware.wrong_keys.asyncio.sleep", note)
-    monkeypatch.setattr("api.middleware.wrong_keys.FREE", 2)
-    monkeypatch.setattr("api.middleware.wrong_keys.PAUSE_S", 1.5)
-    office.secrets["none"] = "clk_" + "0" * 43
-    assert [office.call("none", "GET", "/v1/jobs").status_code for _ in range(4)] == [401] * 4
-    assert office.call(ANN, "GET", "/v1/jobs").status_code == 200
-    assert waited.count(1.5) == 2

@@ -24,7 +24,6 @@ from tests.tools.waiting import eventually
 STILL = {
     "corelane_core_device_errors_total": "tests/integration/test_neuron.py",
     "corelane_core_failed_models": "tests/plugins/console/test_overview.py",
-    "corelane_api_open_files_ratio": "tests/api/test_open_files.py",
     "corelane_core_out_of_service": "tests/monitoring/test_still.py",
     "corelane_core_waiting": "tests/monitoring/test_still.py",
     "corelane_core_restarts_total": "tests/monitoring/test_still.py",

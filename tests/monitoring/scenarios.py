@@ -12,7 +12,6 @@ HEALTHY = {
     'up{job="corelane"}': "1x80",
     "corelane_store_up": "1x80",
     "corelane_redis_writes": "1x80",
-    "corelane_api_open_files_ratio": "0.01x80",
     'corelane_core_failed_models{core="a/0"}': "0x80",
     'corelane_core_up{core="a/0"}': "1x80",
     'corelane_core_up{core="a/1"}': "1x80",
@@ -99,7 +98,6 @@ SCENARIOS = [
     Scenario(
         "a core cannot load a model", {'corelane_core_failed_models{core="a/0"}': "0x50 1x50"}, fires("ModelFails")
     ),
-    Scenario("connections come near the limit", {"corelane_api_open_files_ratio": "0.9x80"}, fires("OpenFiles")),
     Scenario("no worker was started", dict.fromkeys(CORE_SERIES), fires("NoWorkers")),
     Scenario(
         "all cores are lost",

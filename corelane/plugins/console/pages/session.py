@@ -7,8 +7,6 @@ from fastapi import APIRouter, Form, Query, Request, Response
 from starlette.responses import RedirectResponse
 
 from api.middleware.key_cache import KeyCache
-from api.middleware.rate_limit import address_of
-from api.middleware.wrong_keys import WrongKeys
 from corelane.domain.api_keys import key_digest
 from corelane.errors import Unauthorized
 from corelane.log import get_logger
@@ -24,7 +22,7 @@ NEXT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_./~-]{0,200}")
 
 def make_router(sessions: SessionStore, keys: KeyCache) -> APIRouter:
     """Return the routes that begin and end sessions."""
-    router, wrong_keys = APIRouter(prefix=CONSOLE, route_class=PageRoute), WrongKeys()
+    router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 
     @router.get("/sign-in")
     async def sign_in_page(request: Request, next: Annotated[str, Query(max_length=300)] = "") -> Response:
@@ -43,7 +41,6 @@ def make_router(sessions: SessionStore, keys: KeyCache) -> APIRouter:
         try:
             found = await keys.find(key.strip())
         except Unauthorized as error:
-            await wrong_keys.slow(address_of(request.scope.get("client")))
             return render(request, "sign_in.html", 401, next=next, error=error.detail)
         session = await sessions.begin(key_digest(key.strip()))
         log.info("console_signed_in", key=found.id, name=found.name)

@@ -10,6 +10,7 @@ it raises StoreUnavailable, although Redis may have carried it out.
 """
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,7 +25,6 @@ from redis.backoff import NoBackoff
 from corelane.errors import CorelaneError, StoreFull, StoreUnavailable, UnknownModel
 from corelane.store import schema
 from corelane.store.link.connections import NoPrimary, make_async_pool, says_no_primary
-from corelane.store.link.full import memory_full
 from corelane.store.link.library import Command, read_library
 
 #: Longest time that a call waits for Redis to send anything, in seconds; blocking pops stay well below it.
@@ -32,6 +32,9 @@ SOCKET_TIMEOUT_S = 5
 
 #: Bytes that may wait to be sent; above that, callers wait.
 WRITE_BUFFER_BYTES = 1024 * 1024
+
+#: How ``admission.lua`` refuses: the bytes that are used, those that results will take, and the limit.
+REFUSED = re.compile(r"MEMORYFULL (\d+) (\d+) (\d+)")
 
 
 class VersionClosed(UnknownModel):
@@ -395,3 +398,16 @@ def translated(error: Exception) -> CorelaneError | None:
         case redis.exceptions.ResponseError() if any(word in text for word in ("OOM", "MISCONF", "LOADING", "BUSY")):
             return StoreFull(f"Redis does not take writes now: {text}")
     return None
+
+
+def memory_full(text: str) -> StoreFull:
+    """Return the error for an error reply, by what it says of the memory."""
+    said = "Redis' memory is full"
+    if found := REFUSED.search(text):
+        used, reserved, limit = (int(size) / 1e6 for size in found.groups())
+        needed = f"{used:,.0f} MB are used, and results of what was accepted will take {reserved:,.0f} MB"
+        said = f"Redis' memory of {limit:,.0f} MB is full but for a tenth: {needed}"
+    return StoreFull(
+        f"{said}; nothing was kept. There is room again when results expire, or are deleted: delete final jobs that "
+        "you have read, or have the operator raise `maxmemory`"
+    )

@@ -9,8 +9,7 @@ from corelane.artifacts.calibration import Calibration
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.jobs import JobStatus
 from corelane.engine.task import Result, RunnerLimits
-from corelane.engine.text.engine import ReadRow, TokenizedText
-from corelane.engine.text.vectors import VectorEngine, in_order
+from corelane.engine.text.engine import ReadRow, TokenizedText, VectorEngine, in_order
 from corelane.tasks.text_classification.scores import best_first, combine, scores_of
 from corelane.tasks.text_classification.task import TextClassification
 from corelane.tasks.text_classification.wire import Function

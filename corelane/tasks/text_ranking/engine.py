@@ -12,8 +12,7 @@ from corelane.artifacts.calibration import Calibration
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.jobs import JobStatus
 from corelane.engine.task import Query, Result, RunnerLimits
-from corelane.engine.text.engine import ReadRow, TextPart, TokenizedText, UnreadItem
-from corelane.engine.text.vectors import VectorEngine
+from corelane.engine.text.engine import ReadRow, TextPart, TokenizedText, UnreadItem, VectorEngine
 from corelane.tasks.text_classification.scores import SCORE_DIGITS, scores_of
 from corelane.tasks.text_classification.wire import Function
 from corelane.tasks.text_ranking.task import TextRanking

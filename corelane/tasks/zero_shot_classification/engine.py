@@ -12,9 +12,8 @@ from corelane.artifacts.calibration import Calibration
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.jobs import JobStatus
 from corelane.engine.task import Query, Result, RunnerLimits, Window
-from corelane.engine.text.engine import ReadRow, TextPart, TokenizedText, Tokens
+from corelane.engine.text.engine import ReadRow, TextPart, TokenizedText, Tokens, VectorEngine
 from corelane.engine.text.tokenize import TextTokens
-from corelane.engine.text.vectors import VectorEngine
 from corelane.errors import InvalidInput
 from corelane.tasks.text_classification.scores import Doubles, best_first, combine, scores_of
 from corelane.tasks.zero_shot_classification.task import NO_LABELS, ZeroShotClassification, labels_of

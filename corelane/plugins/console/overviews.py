@@ -76,6 +76,7 @@ async def read_overview(link: CommonLink) -> Overview:
     now_ms, series = to_ms(now), parse({field.decode(): float(amount) for field, amount in pairs(sums)})
     growth = Growth.since(minute_ago, now_ms, series)
     work, cores, stopped = await read_work(link), await read_cores(link), await read_stopped(link)
+    cores = sorted(cores, key=lambda core: in_order(core["core"]))
     living, known = [core for core in cores if "state" in core], {core["core"] for core in cores}
     return Overview(
         at=iso_time(now_ms),
@@ -104,6 +105,12 @@ async def read_overview(link: CommonLink) -> Overview:
             for owner, tokens, jobs, items, age_ms in owners
         ],
     )
+
+
+def in_order(core: str) -> tuple[str, int]:
+    """Return what cores are sorted by: the host, and the number on it."""
+    host, _, number = core.rpartition("/")
+    return host, int(number) if number.isdecimal() else 0
 
 
 def waiting_info(open_items: int, work: Work, rate: float, living: int) -> WaitingInfo:

@@ -10,8 +10,8 @@ from typing import Any
 from corelane.domain.jobs import Result
 from corelane.tasks.presenting import Presenter
 
-#: Numbers that a page shows.
-FIRST = 16
+#: Numbers that a page shows of one vector, and in a list of them.
+FIRST, LISTED = 16, 5
 
 
 def numbers_of(embedding: Sequence[float] | str | None) -> Sequence[float]:
@@ -32,9 +32,10 @@ class EmbeddingPresenter(Presenter):
     empty = "no embedding"
 
     def line(self, result: Any) -> tuple[str, float | None]:
-        """Return how many numbers a vector has, and its length."""
+        """Return the first numbers of a vector, and how many there are."""
         numbers = numbers_of(result.embedding)
-        return (f"{len(numbers):,} numbers, length {math.hypot(*numbers):.4g}" if numbers else ""), None
+        first = ", ".join(f"{number:.3f}" for number in numbers[:LISTED])
+        return (f"{first}{', …' if len(numbers) > LISTED else ''} ({len(numbers):,} numbers)" if numbers else ""), None
 
     def shown(self, item: Any, result: Any) -> Mapping[str, Any]:  # noqa: ARG002  # the vector alone says it
         """Return the first numbers, how many there are, and the vector's length."""

@@ -218,7 +218,7 @@ def test_vector_in_base64_is_shown_as_numbers() -> None:
     task = TASKS["feature-extraction"]
     given = {"index": 0, "status": "succeeded", "embedding": b64encode(pack("<2f", 3, -4)).decode()}
     result = task.result.model_validate(given)
-    assert task.present.line(result)[0] == "2 numbers, length 5"
+    assert task.present.line(result)[0] == "3.000, -4.000 (2 numbers)"
     assert task.present.shown(None, result)["first"] == [3.0, -4.0]
 
 

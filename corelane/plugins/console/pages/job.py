@@ -11,8 +11,11 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.deps import JobId, ReadCaller, StateDep, SubmitCaller
 from api.jobs import CallerWait
+from api.request_facts import NDJSON
 from api.routes import jobs as api_jobs
 from api.routes.deliveries import list_job_deliveries
+from api.routes.results import stream_results
+from api.routes.streams import CuttableStream
 from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.events import EventType
@@ -21,7 +24,7 @@ from corelane.errors import NotFound
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import go_to, service_of
 from corelane.plugins.console.pages.page_route import PageRoute
-from corelane.plugins.console.pages.render import fragment, render, rights
+from corelane.plugins.console.pages.render import HEADERS, fragment, render, rights
 from corelane.plugins.console.pages.result_walk import ResultWalks, results_page
 from corelane.plugins.console.pages.snippets import job_snippets
 from corelane.plugins.console.pages.stream import Update
@@ -93,6 +96,15 @@ async def show_results(
     page = await results_page(state, record, max(after, record.dropped), only)
     task = task_named(record.options.task)
     return render(request, "parts/results.html", job=record.describe(), task=task, page=page)
+
+
+@router.get("/{job_id}/results.jsonl")
+async def download_results(job_id: JobId, state: StateDep, caller: ReadCaller) -> Response:
+    """Send all results of a job as a download, one a line; of a running one, to its end."""
+    record = await state.jobs.require(job_id, caller)
+    response = CuttableStream(stream_results(state, record, record.dropped), media_type=NDJSON)
+    response.headers.update({**HEADERS, "Content-Disposition": f'attachment; filename="{record.id}.jsonl"'})
+    return response
 
 
 @router.get("/{job_id}/events")

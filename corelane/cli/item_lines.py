@@ -8,7 +8,7 @@ dropped only if it begins like one of ours.
 """
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -115,19 +115,13 @@ def command_for(text: bytes) -> str:
         value = orjson.loads(text.removeprefix(BYTE_ORDER_MARK))
     except orjson.JSONDecodeError:
         return ""
-    if not isinstance(value, dict):
-        return ""
-    if "custom_id" in value:
-        return "batches" if "body" in value else ""
-    if is_like(TASKS[DEFAULT_TASK], value):
-        return "batch"
-    return "run" if any(is_like(task, value) for task in TASKS.values()) else ""
-
-
-def is_like(task: Task, value: Mapping[str, Any]) -> bool:
-    """Return whether an object has the fields that an item of a task must have, if it must have any."""
-    needed = {name for name, field in task.item.model_fields.items() if field.is_required()}
-    return bool(needed) and needed <= value.keys()
+    if not isinstance(value, dict) or "custom_id" in value:
+        return "batches" if isinstance(value, dict) and "body" in value else ""
+    needed = {
+        task: {name for name, field in task.item.model_fields.items() if field.is_required()} for task in TASKS.values()
+    }
+    like = [task for task, names in needed.items() if names and names <= value.keys()]
+    return "batch" if TASKS[DEFAULT_TASK] in like else "run" if like else ""
 
 
 def refuse_others(task: Task, lines: Iterator[NumberedLine]) -> Iterator[NumberedLine]:
@@ -135,17 +129,17 @@ def refuse_others(task: Task, lines: Iterator[NumberedLine]) -> Iterator[Numbere
     first = next(lines, None)
     if first is None:
         return iter(())
-    other = command_for(first.text)
+    is_default, other = task is TASKS[DEFAULT_TASK], command_for(first.text)
     if other == "batches":
         raise InvalidInput(
             "this is a file for `corelane batches` (its lines have custom_id and body): `corelane files upload FILE`, "
             "then `corelane batches create ID`"
         )
-    if other == "run" and task is TASKS[DEFAULT_TASK]:
+    if other == "run" and is_default:
         raise InvalidInput(f"these are no items of {task.name}: give them to a model by `corelane run MODEL FILE`")
     cells = first.text.replace(b'"', b"").decode(errors="replace").strip().split(",")
     if len(cells) > 1 and task.item.model_fields.keys() >= set(cells):
-        hint = "give --csv" if task is TASKS[DEFAULT_TASK] else "items are lines of JSON"
+        hint = "give --csv" if is_default else "items are lines of JSON"
         raise InvalidInput(f"the first line is the header of a table: {hint}")
     return chain([first], lines)
 
@@ -156,6 +150,9 @@ def results_of(
     """Yield the result of every line, in order; only lines with an item are asked."""
     pending: deque[ParsedLine] = deque()
 
+    def refused(line: ParsedLine) -> Result:
+        return model_result(failed_result(task.name, line.index, line.id, InvalidInput.code, line.problem), None)
+
     def items() -> Iterator[Item]:
         for line in lines:
             pending.append(line)
@@ -165,15 +162,10 @@ def results_of(
     with closing(ask(items())) as results:
         for result in results:
             while pending[0].item is None:
-                yield _refused(task, pending.popleft())
+                yield refused(pending.popleft())
             line = pending.popleft()
             yield result.model_copy(update={"index": line.index, "id": line.id})
-    for line in pending:
-        yield _refused(task, line)
-
-
-def _refused(task: Task, line: ParsedLine) -> Result:
-    return model_result(failed_result(task.name, line.index, line.id, InvalidInput.code, line.problem), None)
+    yield from map(refused, pending)
 
 
 def read_output(stream: Iterable[bytes], form: LineFormat) -> OutputState:

@@ -1,8 +1,4 @@
-"""The progress of ``corelane batch``: lines done in all jobs in flight, the rate of this run, and the time left.
-
-A line is done once the service has finished it, though its result may not be written yet: results are read in the order
-of the lines. Lines of an earlier run count as done, but not in the rate.
-"""
+"""The progress of a run over lines: those done in all jobs in flight, the rate of this run, and the time left."""
 
 import stat
 import time
@@ -21,7 +17,7 @@ from corelane.cli.waiting import reporting
 if TYPE_CHECKING:
     from corelane.client.bulk import BulkState
 
-#: Time between two looks at the jobs in flight, to update the bar, in seconds.
+#: Time between two looks at the jobs in flight, in seconds.
 LOOK_S = 1.0
 
 #: Width of the bar, in columns; the whole line fits into 80.
@@ -32,7 +28,9 @@ BAR_CHARS = 20
 class Meter:
     """Counts the lines of one run. ``before`` lines were in the output when it began; ``at`` have been read by now.
 
-    ``is_resumed`` says that an earlier run may have submitted some of the jobs in flight.
+    A line is done once the service has finished it, though its result may not be written yet: results are read in the
+    order of the lines. Lines of an earlier run count as done, but not in the rate. ``is_resumed`` says that an earlier
+    run may have submitted some of the jobs in flight.
     """
 
     state: "BulkState"

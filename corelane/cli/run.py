@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from corelane.cli.by_reference import STANDARD, as_url
 from corelane.cli.item_lines import JSON_LINES, LineFormat
-from corelane.cli.lines_run import LinesRun, RunReport
+from corelane.cli.lines_run import STANDARD, LinesRun, as_url
 from corelane.cli.one_item import check, result_for
 from corelane.cli.options import JobsOption, OutputOption, OverwriteOption, PriorityOption, QuietOption
 from corelane.cli.output import error_console, plain, print_line
-from corelane.cli.service import LONG_PATIENCE_S, PATIENCE_S, KeyOption, UrlOption, connect
+from corelane.cli.service import LONG_PATIENCE_S, PATIENCE_S, UrlOption, connect
 from corelane.cli.waiting import WaitNotice
 from corelane.domain.jobs import DEFAULT_TASK, JobStatus, Priority
 from corelane.errors import InvalidInput
@@ -51,7 +50,6 @@ def run(
     ] = None,
     output: OutputOption = STANDARD,
     url: UrlOption = None,
-    api_key: KeyOption = None,
     priority: PriorityOption = Priority.NORMAL,
     jobs: JobsOption = 4,
     overwrite: OverwriteOption = False,
@@ -68,7 +66,7 @@ def run(
         raise InvalidInput("--output is for results of lines: that of one item is printed, with --json as JSON")
     # A run that resumes waits for its service, a new one tells at once that there is none.
     patience_s = LONG_PATIENCE_S if output.exists() else PATIENCE_S
-    with connect(url, api_key, patience_s=patience_s, on_wait=WaitNotice(console, quiet)) as client:
+    with connect(url, patience_s=patience_s, on_wait=WaitNotice(console, quiet)) as client:
         task = task_named(client.get_model(model).get("task", DEFAULT_TASK))
         if source is None:
             sent = read_item(task, given)
@@ -87,10 +85,10 @@ def run(
         read=JSON_LINES,
         write=JSON_LINES if as_json or output != STANDARD else readable(task),
         url=url,
-        api_key=api_key,
         jobs=jobs,
         overwrite=overwrite,
-        report=RunReport(console, quiet, as_json=False),
+        console=console,
+        quiet=quiet,
     )
     if not lines.run():
         raise typer.Exit(2)

@@ -15,7 +15,6 @@ from typing import Any, Unpack
 from corelane.client import OVERLOADED, Client, JobItem, JobParts, dump_body
 from corelane.client.protocol import TOO_LARGE
 from corelane.domain.jobs import DEFAULT_TASK, Item, Job, JobStatus, Result
-from corelane.domain.usage import Usage
 from corelane.errors import CorelaneError, ServiceError
 from corelane.tasks.results import failed_result, model_result
 
@@ -71,8 +70,6 @@ class BulkState:
     read: int = 0
     #: Items that were done already when their job was submitted, because an earlier run had submitted it.
     found: int = 0
-    #: If given, called with the usage of each job whose results have all been read; with None if that is unknown.
-    spend: Callable[[Usage | None], None] | None = None
 
     @property
     def jobs(self) -> list[Job]:
@@ -136,8 +133,6 @@ def run_all(
                 index += 1
             done = state.in_flight[0]
             if isinstance(done, Job):
-                if state.spend is not None:
-                    state.spend(client.get(done.id).usage)
                 state.seen.pop(done.id, None)
             state.in_flight.popleft()
             state.read = 0

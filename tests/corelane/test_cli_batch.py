@@ -240,9 +240,12 @@ def test_questions_are_answered_in_order_and_bad_lines_fail_in_place(
     assert len(service.bodies[0]["items"]) == 4
 
 
-def test_every_call_of_a_batch_carries_its_key_and_every_job_its_priority(service: StandIn, tmp_path: Path) -> None:
+def test_every_call_of_a_batch_carries_its_key_and_every_job_its_priority(
+    service: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     questions, output = write_questions(tmp_path / "q.jsonl", 1200), tmp_path / "a.jsonl"
-    given = ["--url", service.url, "--api-key", "key-1", "--priority", "low"]
+    monkeypatch.setenv("CORELANE_API_KEY", "key-1")
+    given = ["--url", service.url, "--priority", "low"]
     assert run(questions, "-o", output, *given)[0] == 0
     assert set(service.keys) == {"Bearer key-1"}
     assert [body["priority"] for body in service.bodies] == ["low", "low"]
@@ -386,22 +389,6 @@ def test_a_resume_that_would_ask_otherwise_is_refused(
     assert "start over with --overwrite" in said
     assert run(questions, "-o", output, "--url", service.url, *given, "--overwrite")[0] == 0
     assert [result["index"] for result in read(output)] == list(range(5))
-
-
-def test_the_summary_tells_the_cost_of_the_whole_run_over_its_interruptions(service: StandIn, tmp_path: Path) -> None:
-    questions, output = write_questions(tmp_path / "q.jsonl", 1500), tmp_path / "a.jsonl"
-    cost = {"amount": 0.25, "currency": "USD", "per_core_hour": 0.1}
-    service.usage = {"items": 1000, "core_s": 9000.0, "cost": cost}
-    stop = after_results(service, 3)
-    assert run(questions, "-o", output, "--url", service.url, "--jobs", "1")[0] == 1
-    stop()
-    _, said = run(questions, "-o", output, "--url", service.url)
-    assert "500 in " in said
-    assert said.endswith(" · 0.5000 USD for all\n")
-    assert max(map(len, said.splitlines())) <= 80
-    service.usage = None
-    _, said = run(questions, "-o", output, "--url", service.url, "--overwrite", "--json")
-    assert orjson.loads(said)["cost"] is None
 
 
 def test_csv_is_known_by_the_names_of_files(service: StandIn, tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_command_answers_questions_at_a_url_to_a_url_or_a_file(
         to_bucket = CliRunner().invoke(app, [*given, f"{s3}/out.jsonl"])
         to_file = CliRunner().invoke(app, [*given, str(tmp_path / "out.jsonl")])
     assert (to_bucket.exit_code, to_file.exit_code) == (0, 0), to_bucket.output + to_file.output
-    assert "succeeded: 30 succeeded; results written" in to_bucket.output
+    assert "succeeded: 30 of 30 succeeded; results written" in to_bucket.output
     for output in (bucket / "out.jsonl", tmp_path / "out.jsonl"):
         assert [json.loads(line)["id"] for line in output.read_bytes().splitlines()] == [f"i{n}" for n in range(30)]
 

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from corelane.cli.by_reference import STANDARD, as_url
 from corelane.cli.item_lines import JSON_LINES, LineFormat
-from corelane.cli.lines_run import LinesRun, RunReport
+from corelane.cli.lines_run import STANDARD, LinesRun, as_url
 from corelane.cli.options import JobsOption, OutputOption, OverwriteOption, PriorityOption, QuietOption
 from corelane.cli.output import error_console
-from corelane.cli.service import KeyOption, ModelOption, UrlOption
+from corelane.cli.service import ModelOption, UrlOption
 from corelane.domain.jobs import DEFAULT_TASK, Priority
 from corelane.errors import InvalidInput
 from corelane.tasks.question_answering.cli.options import NAMES, AnswerOptions
@@ -37,7 +36,6 @@ def batch(
     output: OutputOption = STANDARD,
     url: UrlOption = None,
     model: ModelOption = "default",
-    api_key: KeyOption = None,
     priority: PriorityOption = Priority.NORMAL,
     jobs: JobsOption = 4,
     overwrite: OverwriteOption = False,
@@ -59,10 +57,11 @@ def batch(
         read=format_of(questions, as_csv),
         write=format_of(output, as_csv),
         url=url,
-        api_key=api_key,
         jobs=jobs,
         overwrite=overwrite,
-        report=RunReport(error_console(), quiet, as_json),
+        console=error_console(),
+        quiet=quiet,
+        as_json=as_json,
         names=NAMES,
     )
     if not lines.run():

@@ -114,7 +114,7 @@ def package() -> None:
     """Make a version of the handler, and let workers find its module; raise CalledProcessError."""
     # Those of the service and its workers: they are started by this process.
     os.environ |= {"PYTHONPATH": str(HERE), "CORELANE_HANDLERS": HANDLER}  # noqa: TID251
-    argv = [sys.executable, "-m", "corelane", "package", HANDLER, "--name", SENTIMENT, "--data", str(DATA)]
+    argv = [sys.executable, "-m", "corelane", "models", "package", HANDLER, "--name", SENTIMENT, "--data", str(DATA)]
     subprocess.run(argv, capture_output=True, check=True)  # noqa: S603  # our own command
 
 

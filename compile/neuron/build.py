@@ -1,7 +1,7 @@
 """Build a Neuron artifact: compile the buckets in parallel, verify them on a core, publish.
 
 Buckets compiled without a device (``cpu_backend``) cannot run here. They are published as not verified, with the logits
-that they must give. ``corelane verify`` then verifies them on a machine with a device.
+that they must give. ``corelane models verify`` then verifies them on a machine with a device.
 """
 
 import tempfile

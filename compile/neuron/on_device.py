@@ -1,8 +1,8 @@
 """Verify compiled buckets, loaded from their files, on a core of this machine, by the same rules as on the CPU.
 
-A build does so at its end. ``corelane verify`` does so later, for an artifact compiled on a machine without a device.
-The files run in a device process, as files for inf1 do in service: a core is free again only when the process that
-took it ends.
+A build does so at its end. ``corelane models verify`` does so later, for an artifact compiled on a machine without a
+device. The files run in a device process, as files for inf1 do in service: a core is free again only when the process
+that took it ends.
 """
 
 import os
@@ -59,7 +59,7 @@ class DeviceSession:
             if NOT_CALCULATED in str(error):
                 raise CompileFailed(
                     f"this machine has no {self._chip.target} device: a pass gives shapes and no logits. Add "
-                    "--cpu-backend to compile without one, and run `corelane verify` where it will serve"
+                    "--cpu-backend to compile without one, and run `corelane models verify` where it will serve"
                 ) from None
             raise RunFailed(f"a pass of {batch.bucket} failed: {last_line(error)}") from None
 

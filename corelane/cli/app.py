@@ -5,25 +5,21 @@ import sys
 
 import typer
 
-from corelane.cli.admin import list_paused, pause, resume
-from corelane.cli.backup import backup, restore
+import corelane.tasks.handler.cli  # noqa: F401  # a command of `models`
 from corelane.cli.commands import CommandGroup
-from corelane.cli.compile import compile_model, verify
+from corelane.cli.compile import compile_model
 from corelane.cli.doctor import doctor
 from corelane.cli.fleet import cores, models
 from corelane.cli.health import health
 from corelane.cli.jobs import jobs
 from corelane.cli.keys import keys
 from corelane.cli.plugin import CommandPlugin
-from corelane.cli.redis_users import redis_acl
 from corelane.cli.roles import api, deliveries, flower, keeper, worker
 from corelane.cli.run import run
 from corelane.cli.serve import serve
 from corelane.cli.start import begin
-from corelane.cli.webhook_secrets import webhook_secret
 from corelane.cli.webhooks import webhooks
 from corelane.plugin import installed
-from corelane.tasks.handler.cli import package
 from corelane.tasks.question_answering.cli.ask import ask
 from corelane.tasks.question_answering.cli.batch import batch
 
@@ -43,13 +39,9 @@ def make_cli() -> typer.Typer:
     cli.command()(batch)
     cli.command()(run)
     cli.command("compile")(compile_model)
-    cli.command("paused")(list_paused)
-    cli.command("redis-acl")(redis_acl)
-    for command in (package, verify, doctor, cores, pause, resume, backup, restore):
-        cli.command()(command)
-    groups = {"jobs": jobs, "models": models, "webhooks": webhooks, "keys": keys}
-    groups |= {"webhook-secret": webhook_secret}
-    for name, group in groups.items():
+    cli.command()(doctor)
+    cli.command()(cores)
+    for name, group in {"jobs": jobs, "models": models, "webhooks": webhooks, "keys": keys}.items():
         cli.add_typer(group, name=name)
     for role in (api, worker, keeper, deliveries, flower, health):
         cli.command(rich_help_panel="One process of the fleet")(role)

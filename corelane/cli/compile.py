@@ -1,4 +1,4 @@
-"""``corelane compile`` and ``corelane verify``, with a progress bar and a table of the results."""
+"""``corelane compile`` and ``corelane models verify``, with a progress bar and a table of the results."""
 
 import signal
 import sys
@@ -16,6 +16,7 @@ from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.instructions import THIS_CPU, host_kind
 from corelane.artifacts.manifest import Artifact, Coverage, Manifest, check_files, model_name
 from corelane.cli.errors import require
+from corelane.cli.fleet import models
 from corelane.cli.folders import DataOption, writable_folder
 from corelane.cli.options import choice
 from corelane.cli.output import print_line
@@ -80,7 +81,7 @@ def compile_model(
         bool,
         typer.Option(
             "--cpu-backend",
-            help="Compile without a device; `corelane verify` is then due where there is one.",
+            help="Compile without a device; `corelane models verify` is then due where there is one.",
             rich_help_panel=NEURON,
         ),
     ] = False,
@@ -153,6 +154,7 @@ def show_made(artifact: Artifact, *, with_coverage: bool, as_json: bool) -> None
         show_coverage(artifact.manifest.coverage, console)
 
 
+@models.command()
 def verify(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Name it is served under, or name@version.")],
     target: Annotated[Literal["inf1", "inf2", "trn1", "trn2"], typer.Option(help="What it was compiled for.")],
@@ -246,7 +248,7 @@ def show_artifact(artifact: Artifact, console: Console) -> None:
     if manifest.verified:
         console.print(f"sample answers equal to the eager model's: {manifest.answers_equal:.0%}")
     else:
-        again = f"corelane verify {manifest.name} --target {manifest.target}"
+        again = f"corelane models verify {manifest.name} --target {manifest.target}"
         console.print(f"not verified, for lack of a device: run `{again}` where it will serve", style="yellow")
     if manifest.f1_questions:
         over = f"{manifest.f1_questions} questions of {manifest.f1_source}"

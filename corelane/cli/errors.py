@@ -24,7 +24,7 @@ COMMANDS = {"cores": "`corelane cores`", "models": "`corelane models list`"}
 
 #: The words that replace an address, a header or a field in a sentence of the service.
 PHRASES: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
-    (r"send `?Authorization: Bearer(?: clk_…)?`?", "give --api-key, or set CORELANE_API_KEY"),
+    (r"send `?Authorization: Bearer(?: clk_…)?`?", "set CORELANE_API_KEY"),
     (r"\(PUT /v1/aliases/NAME\)", "(`corelane models alias NAME VERSION`)"),
     (r"(?:give )?`?force=true`?", "give --force"),
     (r"`force` moves the alias now", "--force moves the alias now"),

@@ -33,7 +33,7 @@ VersionArgument = Annotated[str, typer.Argument(help="A version, NAME@FINGERPRIN
 #: What each core reports about a version.
 States = Mapping[str, Mapping[str, Any]]
 
-models = CommandGroup(help="Versions of models: list, load, unload, move aliases.", no_args_is_help=True)
+models = CommandGroup(help="Versions of models: list, load, unload, move aliases, package.", no_args_is_help=True)
 
 
 def cores(client: ServiceClient, as_json: JsonOption = False) -> None:

@@ -1,4 +1,4 @@
-"""``corelane jobs``: list, show, watch, cancel, retry and delete jobs, and fetch their results."""
+"""``corelane jobs``: list, show, watch, cancel, retry and delete jobs, fetch their results, and pause work."""
 
 import time
 from typing import Annotated, Any
@@ -8,10 +8,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from corelane.cli.commands import CommandGroup
-from corelane.cli.output import print_line, print_list, print_one, short_time
+from corelane.cli.output import print_line, print_list, print_one, print_sentence, short_time
 from corelane.cli.service import IdsOption, JsonOption, LimitOption, PatientClient, ServiceClient
 from corelane.domain.job_references import JobInput, JobOutput
 from corelane.domain.jobs import Job, JobStatus
+from corelane.domain.pauses import Pause, PauseKind
 from corelane.domain.timing import JobTiming
 from corelane.domain.usage import Usage
 
@@ -25,9 +26,11 @@ NOT_ANSWERED = 2
 PARTS = ("submit", "wait", "tokenize", "compute", "merge", "commit", "other")
 WIDTH = 40
 
+KindArgument = Annotated[PauseKind, typer.Argument(help="What it is.", metavar="model|owner")]
+NameArgument = Annotated[str, typer.Argument(help="A version, NAME@FINGERPRINT; or an owner.")]
 JobArgument = Annotated[str, typer.Argument(metavar="JOB", help="A job's id, or your own name of it.")]
 
-jobs = CommandGroup(help="Your jobs: list, show, watch, cancel, retry, delete.", no_args_is_help=True)
+jobs = CommandGroup(help="Your jobs: list, show, watch, cancel, retry, delete; and pauses.", no_args_is_help=True)
 
 
 @jobs.command("list")
@@ -114,6 +117,33 @@ def delete(client: ServiceClient, job: JobArgument, as_json: JsonOption = False)
     client.delete(job)
     if as_json:
         print_line({"id": job, "deleted": True})
+
+
+@jobs.command()
+def pause(client: ServiceClient, kind: KindArgument, name: NameArgument, as_json: JsonOption = False) -> None:
+    """Take no new work for a version, or of an owner (needs a key with scope admin).
+
+    Work in flight ends. Jobs are taken in and wait until `corelane jobs resume`.
+    """
+    made = client.pause(kind, name)
+    print_sentence(made, as_json, made.text)
+
+
+@jobs.command()
+def resume(client: ServiceClient, kind: KindArgument, name: NameArgument) -> None:
+    """Have a version or an owner that is paused take work again (needs a key with scope admin)."""
+    client.resume(kind, name)
+    typer.echo(f"{kind} {name} goes on")
+
+
+@jobs.command("paused")
+def list_paused(client: ServiceClient, as_json: JsonOption = False) -> None:
+    """List what is paused, by whom and since when."""
+
+    def row(found: Pause) -> tuple[str, ...]:
+        return found.kind.value, found.name, found.by, short_time(found.since)
+
+    print_list(client.pauses(), ("kind", "name", "by", "since"), row, whole=("kind", "name"), as_json=as_json)
 
 
 def describe_whole(job: Job) -> dict[str, str | None]:

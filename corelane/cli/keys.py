@@ -1,7 +1,7 @@
 """``corelane keys``: make, list and revoke API keys, directly in Redis, which only the operator can do.
 
-The commands use the Redis that is named, or that of the `corelane serve` on the data folder, or else the Redis at the
-default address, which may belong to something else. A running service notices changes within two seconds.
+The commands use the Redis in CORELANE_REDIS_URL, or that of the `corelane serve` on the data folder, or else the Redis
+at the default address, which may belong to something else. A running service notices changes within two seconds.
 """
 
 import json
@@ -16,7 +16,7 @@ from corelane.cli.commands import CommandGroup, Made
 from corelane.cli.errors import require
 from corelane.cli.folders import DataOption, running_service
 from corelane.cli.output import error_console, make_table, print_table
-from corelane.cli.redis_users import operator_url, warn_of_password
+from corelane.cli.redis_users import operator_url
 from corelane.cli.service import JsonOption
 from corelane.domain.api_keys import KEY_FORM, OWNER_FORM, Key, Scope, key_digest, scope_names
 from corelane.domain.ids import is_id, iso_time
@@ -32,14 +32,6 @@ if TYPE_CHECKING:
 NAME_CHARS = 100
 
 DAY_MS = 24 * 3600 * 1000
-
-RedisOption = Annotated[
-    str | None,
-    typer.Option(
-        help="Redis URL of the service; CORELANE_REDIS_URL, or what `serve` runs on --data, if not given.",
-        callback=warn_of_password,
-    ),
-]
 
 keys = CommandGroup(help="API keys: make, list, revoke. Works on the service's Redis.", no_args_is_help=True)
 
@@ -62,17 +54,19 @@ class FoundRedis:
         return ApiKeyStore(self.link)
 
 
-def find_redis(redis: RedisOption = None, data: DataOption = None) -> FoundRedis:
+def find_redis(data: DataOption = None) -> FoundRedis:
     """Return the Redis that a command works on; raise SetupError if the password for it is not known."""
     require("api", "redis")
     from corelane.store.link.blocking import Link
 
-    settings = read_settings(redis_url=redis, data_dir=data)
+    settings = read_settings(data_dir=data)
     is_named, url = "redis_url" in settings.model_fields_set, settings.redis_url
     if not is_named and (running := running_redis(settings.data_dir)):
         url, is_named = running, True
         if "***" in url:
-            raise SetupError(f"the service on {settings.data_dir} uses the Redis at {url}: give its URL with --redis")
+            raise SetupError(
+                f"the service on {settings.data_dir} uses the Redis at {url}: set CORELANE_REDIS_URL to its URL"
+            )
     return FoundRedis(url, is_named, Link(url), settings.cell)
 
 
@@ -182,7 +176,7 @@ def check_is_corelane(found: FoundRedis) -> None:
         return
     said = f"no Corelane has used the Redis at {without_password(found.url)} yet"
     if not found.is_named:
-        raise SetupError(f"{said}: name the service's with --redis URL, or its data folder with --data FOLDER")
+        raise SetupError(f"{said}: set CORELANE_REDIS_URL to the service's, or name its data folder with --data FOLDER")
     error_console().print(f"{said}; the key counts there once one does")
 
 

@@ -16,7 +16,6 @@ import typer
 
 from corelane.cli.errors import require
 from corelane.cli.ports import require_port
-from corelane.cli.redis_users import warn_of_password
 from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE, Core
 from corelane.engine.cores import CoreSlot, core_slot, only_slot, pin, sharing_cores
 from corelane.errors import SetupError
@@ -120,9 +119,6 @@ def worker_env(settings: Settings, slot: CoreSlot) -> dict[str, str]:
     return settings.environment(core=slot.index, price_cores=sharing_cores(settings)) | slot.environment
 
 
-RedisOption = Annotated[str | None, typer.Option(help="Redis URL.", callback=warn_of_password)]
-
-
 def api(
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
     port: Annotated[int | None, typer.Option(help="Port to listen on.")] = None,
@@ -217,37 +213,36 @@ def worker(
     only_core: Annotated[
         bool, typer.Option("--only-core", help="Serve the one core that this container was given, as core 0.")
     ] = False,
-    redis: RedisOption = None,
 ) -> None:
     """Run the worker of one core: pinned to it, reading a queue of its own."""
     require_role("worker")
     if (core is None) != only_core:
         raise typer.BadParameter("give --core, or --only-core in a container that has one core")
-    settings = read_settings(redis_url=redis)
+    settings = read_settings()
     slot = only_slot(settings) if core is None else core_slot(core, settings)
     env = worker_env(settings, slot)
     pin(slot)
     _become(worker_argv(Core(settings.core_host, slot.index)), env)
 
 
-def keeper(redis: RedisOption = None) -> None:
+def keeper() -> None:
     """Run the keeper: returns the leases of dead workers, rings forgotten bells, feeds large jobs."""
     require_role("keeper")
-    settings = read_settings(redis_url=redis)
+    settings = read_settings()
     _become(keeper_argv(settings.core_host), settings.environment(core=None))
 
 
-def deliveries(redis: RedisOption = None) -> None:
+def deliveries() -> None:
     """Run the webhook sender: posts webhooks, with retries for a day. Any number may run."""
     require_role("deliveries")
-    settings = read_settings(redis_url=redis)
+    settings = read_settings()
     _become(deliveries_argv(settings.core_host), settings.environment(core=None))
 
 
-def flower(redis: RedisOption = None) -> None:
+def flower() -> None:
     """Run Flower, read-only and behind a password (generated and shown if none is set)."""
     require_role("flower")
-    settings = read_settings(redis_url=redis)
+    settings = read_settings()
     require_port(settings.flower_host, settings.flower_port, "CORELANE_FLOWER_PORT")
     password = flower_password(settings)
     if settings.flower_password is None:

@@ -256,7 +256,7 @@ def _sign_webhooks(settings: Settings, supervisor: Supervisor, roles: frozenset[
             supervisor.say(
                 f"{settings.data_dir} has stored jobs and no secret that signs webhooks, so a new one was made: "
                 "receivers refuse webhooks until they have it. Put the former one back, or give them the new one "
-                "(`corelane webhooks secret`)",
+                "(`corelane webhooks secrets show`)",
                 "warning",
             )
         else:

@@ -84,11 +84,11 @@ def ready_facts(settings: Settings, password: str, roles: frozenset[str]) -> dic
         facts |= {"cores": settings.cores, "model": settings.model}
     if "api" in roles:
         api = local_url(settings.host, settings.port)
-        key = " --api-key clk_…" if settings.requires_keys else ""
+        key = "CORELANE_API_KEY=clk_… " if settings.requires_keys else ""
         facts |= {"api": api, "docs": f"{api}/docs"}
         for plugin in installed(CommandPlugin):
             facts |= {name: f"{api}{path}" for name, path in plugin.addresses(settings).items()}
-        facts["try"] = f"{own_command()} {task_named(DEFAULT_TASK).first_try} --url {api}{key}"
+        facts["try"] = f"{key}{own_command()} {task_named(DEFAULT_TASK).first_try} --url {api}"
     if "flower" in roles:
         facts |= {
             "flower": local_url(settings.flower_host, settings.flower_port),
@@ -107,7 +107,7 @@ def _where_secret(settings: Settings) -> str:
         return "only those of owners, as CORELANE_WEBHOOK_SECRET is not set"
     if settings.webhook_secret != kept_secret(settings.data_dir):
         return "CORELANE_WEBHOOK_SECRET"
-    return f"{own_command()} webhooks secret --data {shlex.quote(str(settings.data_dir))}"
+    return f"{own_command()} webhooks secrets show --data {shlex.quote(str(settings.data_dir))}"
 
 
 def own_command() -> str:

@@ -1,4 +1,7 @@
-"""The service that commands call: at ``--url``, at CORELANE_URL, or else where the settings would start one."""
+"""The service that commands call: at ``--url``, at CORELANE_URL, or else where the settings would start one.
+
+The key is in CORELANE_API_KEY: every user of a machine can see the arguments of a command.
+"""
 
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -15,7 +18,6 @@ UrlOption = Annotated[
     str | None, typer.Option(help="The service; CORELANE_URL, or the one of this machine, if not given.")
 ]
 ModelOption = Annotated[str, typer.Option(help="A model version, name or alias.")]
-KeyOption = Annotated[str | None, typer.Option("--api-key", help="Your API key; CORELANE_API_KEY if not given.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 IdsOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print ids alone, one a line.")]
 LimitOption = Annotated[int, typer.Option(min=1, help="Most entries shown.")]
@@ -25,31 +27,24 @@ LimitOption = Annotated[int, typer.Option(min=1, help="Most entries shown.")]
 PATIENCE_S, LONG_PATIENCE_S = 1.0, 600.0
 
 
-def address(url: str | None, api_key: str | None) -> tuple[str, str | None]:
-    """Return where the service is, and the key to send: those of the options, or else of the settings."""
+def address(url: str | None) -> tuple[str, str | None]:
+    """Return where the service is, by the option or else the settings, and the key to send."""
     from corelane.client import local_url
     from corelane.settings import read_settings
 
     settings = read_settings()
-    if api_key is None and settings.api_key is not None:
-        api_key = settings.api_key.get_secret_value()
+    api_key = None if settings.api_key is None else settings.api_key.get_secret_value()
     return url or settings.url or local_url(settings.host, settings.port), api_key
 
 
-def connect(
-    url: UrlOption = None,
-    api_key: KeyOption = None,
-    *,
-    patience_s: float = PATIENCE_S,
-    on_wait: WaitNotice | None = None,
-) -> "Client":
-    """Return a client of that service, with the key of the option or the settings. Nothing is sent yet.
+def connect(url: UrlOption = None, *, patience_s: float = PATIENCE_S, on_wait: WaitNotice | None = None) -> "Client":
+    """Return a client of that service, with the key of the settings. Nothing is sent yet.
 
     ``on_wait`` reports why a call will be repeated; the default writes to standard error.
     """
     from corelane.client import Client
 
-    return Client(*address(url, api_key), patience_s=patience_s, on_wait=on_wait or WaitNotice())
+    return Client(*address(url), patience_s=patience_s, on_wait=on_wait or WaitNotice())
 
 
 ServiceClient = Annotated["Client", Made(connect)]

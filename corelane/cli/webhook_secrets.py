@@ -1,4 +1,4 @@
-"""The secrets that sign webhooks: an owner's, by ``corelane webhook-secret``, and the one that `corelane serve` keeps.
+"""``corelane webhooks secrets``: what signs webhooks, an owner's secrets and the one that `corelane serve` keeps.
 
 The value of an owner's secret is printed once, when it is made. If the settings have no secret for the service, `serve`
 makes one and keeps it in the data folder.
@@ -11,18 +11,17 @@ import typer
 from pydantic import SecretStr
 
 from corelane.cli.commands import CommandGroup
-from corelane.cli.folders import keep_private, read_private
+from corelane.cli.folders import DataOption, keep_private, read_private
 from corelane.cli.output import error_console, print_line, print_list, short_time
 from corelane.cli.service import JsonOption, ServiceClient
 from corelane.domain.webhook_secrets import LONGEST_OVERLAP_S, OVERLAP_S, new_secret
 from corelane.errors import SetupError
+from corelane.settings import read_settings
 
 #: The file of the service's secret, in the data folder.
 FILE = "webhook-secret"
 
-webhook_secret = CommandGroup(
-    help="Secrets of your own that sign your webhooks: create, list, rotate, remove.", no_args_is_help=True
-)
+secrets = CommandGroup(help="What signs webhooks: secrets of your own, and the service's.", no_args_is_help=True)
 
 OwnerOption = Annotated[str | None, typer.Option(help="Another owner's (scope admin).")]
 OverlapOption = Annotated[
@@ -31,7 +30,7 @@ OverlapOption = Annotated[
 ]
 
 
-@webhook_secret.command()
+@secrets.command()
 def create(
     client: ServiceClient, overlap_s: OverlapOption = OVERLAP_S, owner: OwnerOption = None, as_json: JsonOption = False
 ) -> None:
@@ -39,15 +38,15 @@ def create(
     _print_made(client.create_webhook_secret(overlap_s, owner=owner), overlap_s, as_json)
 
 
-@webhook_secret.command()
+@secrets.command()
 def rotate(
     client: ServiceClient, overlap_s: OverlapOption = OVERLAP_S, owner: OwnerOption = None, as_json: JsonOption = False
 ) -> None:
     """Make the next secret, and print it, once; what signed until now ends after the overlap."""
-    _print_made(client.rotate_webhook_secret(overlap_s, owner=owner), overlap_s, as_json)
+    _print_made(client.create_webhook_secret(overlap_s, rotate=True, owner=owner), overlap_s, as_json)
 
 
-@webhook_secret.command("list")
+@secrets.command("list")
 def list_secrets(client: ServiceClient, owner: OwnerOption = None, as_json: JsonOption = False) -> None:
     """List what signs your webhooks now, the newest first, without values; `service` is the service's secret."""
 
@@ -59,14 +58,27 @@ def list_secrets(client: ServiceClient, owner: OwnerOption = None, as_json: Json
     print_list(client.webhook_secrets(owner), columns, row, whole=columns, as_json=as_json)
 
 
-@webhook_secret.command()
+@secrets.command()
 def remove(
     client: ServiceClient,
-    secret: Annotated[str, typer.Argument(metavar="ID", help="A secret's id: `webhook-secret list`.")],
+    secret: Annotated[str, typer.Argument(metavar="ID", help="A secret's id: `webhooks secrets list`.")],
     owner: OwnerOption = None,
 ) -> None:
     """End a secret at once; without any of your own the service's secret signs."""
     client.remove_webhook_secret(secret, owner=owner)
+
+
+@secrets.command()
+def show(data: DataOption = None) -> None:
+    """Show the service's secret: the one that is set, or else the one that `corelane serve` made."""
+    settings = read_settings(data_dir=data)
+    found = settings.webhook_secret or kept_secret(settings.data_dir)
+    if found is None:
+        raise SetupError(
+            f"there is no secret in {settings.data_dir.resolve()}: `corelane serve` makes one; give its folder "
+            "with --data, or set CORELANE_WEBHOOK_SECRET"
+        )
+    typer.echo(found.get_secret_value())
 
 
 def _print_made(made: dict[str, Any], overlap_s: int, as_json: bool) -> None:

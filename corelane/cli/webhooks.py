@@ -1,16 +1,16 @@
-"""``corelane webhooks``: list a job's webhooks, post one again, and receive webhooks to try them out."""
+"""``corelane webhooks``: list a job's webhooks, and post one again."""
 
 from typing import Annotated, Any
 
 import typer
 
 from corelane.cli.commands import CommandGroup
-from corelane.cli.folders import DataOption
 from corelane.cli.output import print_list, print_one
 from corelane.cli.service import JsonOption, ServiceClient
-from corelane.errors import SetupError
+from corelane.cli.webhook_secrets import secrets
 
-webhooks = CommandGroup(help="Webhooks: list a job's, post one again, try them out.", no_args_is_help=True)
+webhooks = CommandGroup(help="Webhooks: list a job's, post one again, secrets that sign them.", no_args_is_help=True)
+webhooks.add_typer(secrets, name="secrets")
 
 
 @webhooks.command("list")
@@ -42,38 +42,6 @@ def redeliver(
     fields = {"delivery": "id", "event": "event", "state": "state", "next": "next_attempt_at", "receiver": "url"}
     found = client.redeliver(delivery)
     print_one(found, as_json, lambda found: {name: found[field] for name, field in fields.items()})
-
-
-@webhooks.command()
-def listen(
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 picks a free one.")] = 9000,
-    secret: Annotated[
-        str | None, typer.Option(help="Secret that signs, whsec_…; CORELANE_WEBHOOK_SECRET if not given.")
-    ] = None,
-    count: Annotated[int | None, typer.Option(min=1, help="End after this many verified events.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print each event as a line of JSON.")] = False,
-) -> None:
-    """Receive webhooks, verify them and print them, until Ctrl-C."""
-    from corelane.cli.receiver import receive
-
-    receive(host, port, secret, as_json, count)
-
-
-@webhooks.command()
-def secret(data: DataOption = None) -> None:
-    """Show the service's secret that signs webhooks: the one set, else the one that `corelane serve` made."""
-    from corelane.cli.webhook_secrets import kept_secret
-    from corelane.settings import read_settings
-
-    settings = read_settings(data_dir=data)
-    found = settings.webhook_secret or kept_secret(settings.data_dir)
-    if found is None:
-        raise SetupError(
-            f"there is no secret in {settings.data_dir.resolve()}: `corelane serve` makes one; give its folder "
-            "with --data, or set CORELANE_WEBHOOK_SECRET"
-        )
-    typer.echo(found.get_secret_value())
 
 
 def last_attempt(delivery: dict[str, Any]) -> str:

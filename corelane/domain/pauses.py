@@ -40,7 +40,7 @@ class Pause(BaseModel):
     @property
     def words(self) -> str:
         """Say who paused it, since when, and how to resume it."""
-        return f"{self.told}; `corelane resume {self.subject}` has it go on"
+        return f"{self.told}; `corelane jobs resume {self.subject}` has it go on"
 
     @property
     def text(self) -> str:

@@ -37,7 +37,7 @@ class PauseStore:
         if await self._link.run("resume", kind=kind, name=name, envelope=self._bell):
             return True
         if not await self._is_known(kind, name):
-            raise NotFound(f"there is no {kind} {name[:120]!r}; `corelane paused` lists what is paused")
+            raise NotFound(f"there is no {kind} {name[:120]!r}; `corelane jobs paused` lists what is paused")
         return False
 
     async def _is_known(self, kind: PauseKind, name: str) -> bool:

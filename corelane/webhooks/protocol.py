@@ -93,7 +93,7 @@ def signing_secrets(settings: Settings, own: Sequence[OwnedSecret]) -> list[str]
     if not found:
         raise SetupError(
             "the owner has no webhook secret, and the webhook sender no CORELANE_WEBHOOK_SECRET: create one "
-            "(`corelane webhook-secret create`), or set that here as for the API"
+            "(`corelane webhooks secrets create`), or set that here as for the API"
         )
     return found
 

@@ -115,19 +115,19 @@ def test_commands_pause_and_resume(service: Service, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(overviews, "KEPT_S", 0.0)
     service.bench.upkeep.went_round()
     service.bench.raw.hset("cl:core:a/0", mapping=BEAT)
-    code, printed = run(service, "pause", "model", VERSION)
+    code, printed = run(service, "jobs", "pause", "model", VERSION)
     assert (code, printed.startswith(f"model {VERSION} is paused by public since ")) == (0, True)
-    assert run(service, "paused")[1].count(VERSION) == 1
+    assert run(service, "jobs", "paused")[1].count(VERSION) == 1
     assert f"! model {VERSION}: is paused by public since " in run(service, "top")[1]
     assert f"model {VERSION}: is paused" in check_service(service.bench.settings).found
     with Client(service.url) as client:
         assert [pause.name for pause in client.pauses()] == [VERSION]
-        assert run(service, "resume", "model", VERSION) == (0, f"model {VERSION} goes on\n")
+        assert run(service, "jobs", "resume", "model", VERSION) == (0, f"model {VERSION} goes on\n")
         assert client.pause("owner", "public").name == "public"
         client.resume("owner", "public")
         assert client.pauses() == []
-    assert run(service, "pause", "owner", "somebody")[0] != 0
-    assert run(service, "pause", "core", "a/0")[0] != 0
+    assert run(service, "jobs", "pause", "owner", "somebody")[0] != 0
+    assert run(service, "jobs", "pause", "core", "a/0")[0] != 0
 
 
 def page(office: Office, who: str, path: str) -> str:

@@ -104,7 +104,7 @@ def test_the_service_is_that_of_the_environment(service: StandIn) -> None:
 
 def test_refusals_are_told_in_words_of_the_command_line(service: StandIn, url: list[str]) -> None:
     for said, shown in (
-        ("this service needs an API key: send `Authorization: Bearer clk_…`", "give --api-key, or set CORELANE_API"),
+        ("this service needs an API key: send `Authorization: Bearer clk_…`", "set CORELANE_API"),
         ("move the alias (PUT /v1/aliases/NAME), or give `force=true`", "(`corelane models alias NAME VERSION`), or"),
         ("move the alias (PUT /v1/aliases/NAME), or give `force=true`", "or give --force"),
         ("there is no model 'x'; GET /v1/models lists what can be asked", "`corelane models list` lists what"),

@@ -69,7 +69,7 @@ def test_lines_have_the_name_of_their_part(tmp_path: Path) -> None:
     shown = [line.partition(" │ ")[2] for line in lines]
     attempt = f'{own_command()} ask "Who wrote it?" --context "Ada wrote it." --url http://127.0.0.1:18100'
     assert f"try              {attempt}" in shown
-    assert f"webhook secret   {own_command()} webhooks secret --data {tmp_path}" in shown
+    assert f"webhook secret   {own_command()} webhooks secrets show --data {tmp_path}" in shown
     assert "flower password  secret" in shown
 
 

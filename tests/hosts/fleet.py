@@ -96,8 +96,8 @@ class HostFleet:
 
     def run(self, host: Host, *arguments: str, **settings: str) -> "subprocess.CompletedProcess[str]":
         """Run a command of Corelane on a host to its end."""
-        argv = host.command(sys.executable, "-m", "corelane", *arguments, "--redis", self.redis.url)
-        env = self._environment(host.name) | settings
+        argv = host.command(sys.executable, "-m", "corelane", *arguments)
+        env = self._environment(host.name) | {"CORELANE_REDIS_URL": self.redis.url} | settings
         return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120, cwd=self.folder)
 
     def stop(self) -> dict[str, int]:

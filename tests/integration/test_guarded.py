@@ -55,7 +55,7 @@ def guarded(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory, c
 @pytest.fixture(scope="module")
 def secret(guarded: Fleet) -> str:
     every = [part for scope in ("submit", "read", "admin") for part in ("--scope", scope)]
-    return corelane("keys", "create", "--name", "tests", *every, "--redis", guarded.redis_url()).strip()
+    return corelane("keys", "create", "--name", "tests", *every, CORELANE_REDIS_URL=guarded.redis_url()).strip()
 
 
 def corelane(*arguments: str, **env: str) -> str:
@@ -90,12 +90,12 @@ def test_only_those_with_a_key_are_answered_and_others_jobs_are_hidden(guarded: 
     with Client(guarded.url, secret) as client:
         job = client.submit([{"question": "Who wrote it?", "context": "Ada wrote it."}], wait_s=30)
         assert job.status == "succeeded"
-        create = ("keys", "create", "--redis", guarded.redis_url(), "--name", "b", "--json")
-        other = json.loads(corelane(*create))
+        at = {"CORELANE_REDIS_URL": guarded.redis_url()}
+        other = json.loads(corelane("keys", "create", "--name", "b", "--json", **at))
         with Client(guarded.url, other["key"]) as stranger, pytest.raises(ServiceError) as refused:
             stranger.get(job.id)
         assert refused.value.problem_code == "not_found"
-        corelane("keys", "revoke", other["id"], "--redis", guarded.redis_url())
+        corelane("keys", "revoke", other["id"], **at)
         with Client(guarded.url, other["key"]) as revoked:
             eventually(lambda: status_of(revoked) == "unauthorized")
 
@@ -177,7 +177,7 @@ def hash_of(fleet: Fleet, job_id: str) -> dict[str, str]:
 def test_bill_of_fifty_mixed_jobs_of_two_keys_is_what_the_core_worked(
     guarded: Fleet, secret: str, tmp_path: Path
 ) -> None:
-    made = corelane("keys", "create", "--redis", guarded.redis_url(), "--name", "ada", "--json")
+    made = corelane("keys", "create", "--name", "ada", "--json", CORELANE_REDIS_URL=guarded.redis_url())
     with Client(guarded.url, secret) as tests, Client(guarded.url, json.loads(made)["key"]) as ada:
         before = {"tests": bill(tests), "ada": bill(ada)}
         for client in (tests, ada):

@@ -44,7 +44,7 @@ def run(fleet: Fleet, *arguments: str, **env: str) -> str:
 
 def serve(fleet: Fleet, handler: str, name: str) -> str:
     """Package a handler and load it; return the version."""
-    version = json.loads(run(fleet, "package", f"shop.models:{handler}", "--name", name, "--json"))["id"]
+    version = json.loads(run(fleet, "models", "package", f"shop.models:{handler}", "--name", name, "--json"))["id"]
     assert "is ready on" in (said := run(fleet, "models", "load", version)), said
     return version
 
@@ -219,9 +219,9 @@ def test_thousand_items_are_answered_once_each_though_their_process_is_killed_tw
 
 
 def test_handler_that_does_not_load_is_named_and_the_service_stays_up(shop: Fleet) -> None:
-    said = run(shop, "package", "shop.models:Broken", "--name", "broken")
+    said = run(shop, "models", "package", "shop.models:Broken", "--name", "broken")
     assert "corelane models load broken" in said
     assert "FileNotFoundError at models.py" in run(shop, "models", "load", "broken", "--wait", "60")
-    said = run(shop, "package", "json:JSONDecoder", "--name", "other")
+    said = run(shop, "models", "package", "json:JSONDecoder", "--name", "other")
     assert "CORELANE_HANDLERS" in said
     assert ask(shop, "default", [{"question": "Who?", "context": "Ada wrote it."}])["status"] == "succeeded"

@@ -45,7 +45,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with quiet_transformers(), one_thread():
         for task in TASKS:
             compiled(save_task(task, data / "models" / task), data, buckets="8x64", name=task, task=task)
-    argv = [sys.executable, "-m", "corelane", "package", HANDLER[0], "--name", "handler", "--data", str(data)]
+    argv = [sys.executable, "-m", "corelane", "models", "package", HANDLER[0], "--name", "handler", "--data", str(data)]
     subprocess.run(argv, env={**os.environ, **ENVIRONMENT}, check=True, timeout=100)
     fleet = start_fleet(
         tmp_path_factory.mktemp("mixed"),

@@ -101,7 +101,7 @@ class Loader:
         check_manifest(artifact, manifest)
         self._compare_cpus(artifact)
         if not artifact.manifest.verified:
-            log.warning("model_unverified", version=version, advice="run `corelane verify` where it is served")
+            log.warning("model_unverified", version=version, advice="run `corelane models verify` where it is served")
         if self._backend is None:
             self._backend = open_backend(self.target, self.memory_bytes, self.neuron_python)
             # The libraries stay for good. Otherwise a garbage collection after a model has left would scan them too.

@@ -7,7 +7,7 @@ import typer
 
 from corelane.cli.errors import require
 from corelane.cli.output import error_console, make_table, print_line, print_table
-from corelane.cli.service import JsonOption, KeyOption, ModelOption, UrlOption, address
+from corelane.cli.service import JsonOption, ModelOption, UrlOption, address
 from corelane.errors import InvalidInput
 
 #: Seconds of a load, if nothing else ends it.
@@ -34,7 +34,6 @@ def bench(
     price_per_hour: Annotated[float | None, typer.Option(min=0, help="Of all hosts, for the cost of items.")] = None,
     model: ModelOption = "default",
     url: UrlOption = None,
-    api_key: KeyOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Offer the service a load, and say how fast it was. Exits with 1 if a request failed."""
@@ -52,7 +51,7 @@ def bench(
         duration = SECONDS
     if rate is None and not one_job:
         callers = callers or 1
-    target, source = Target(*address(url, api_key), model), ItemSource(file, items, tokens)
+    target, source = Target(*address(url), model), ItemSource(file, items, tokens)
     load = Load(callers, rate, duration, requests, per_request)
     found = asyncio.run(measure(target, load, source, price_per_hour))
     if as_json:

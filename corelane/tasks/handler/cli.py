@@ -1,10 +1,11 @@
-"""``corelane package``: a Python class as a version of a model, for workers to load."""
+"""``corelane models package``: a Python class as a version of a model, for workers to load."""
 
 from typing import Annotated
 
 import typer
 
 from corelane.artifacts.manifest import artifact_path
+from corelane.cli.fleet import models
 from corelane.cli.folders import DataOption, writable_folder
 from corelane.cli.options import choice
 from corelane.cli.output import print_sentence
@@ -14,6 +15,7 @@ from corelane.settings import read_settings
 from corelane.tasks.handler.engine.packaging import manifest_of
 
 
+@models.command()
 def package(
     handler: Annotated[str, typer.Argument(metavar="HANDLER", help="Its class, as package.module:Class.")],
     name: Annotated[str, typer.Option(help="Name to serve it under.")],

@@ -256,7 +256,7 @@ def test_handler_whose_setup_fails_does_not_load(tmp_path: Path) -> None:
 def test_changed_package_is_refused_and_packaged_again_by_a_new_process(tmp_path: Path, packages: Path) -> None:
     artifact = package("shop.models:Sentiment", tmp_path)
     (packages / "shop" / "words.txt").write_text("more")
-    with pytest.raises(ArtifactRefused, match=r"package it again with `corelane package shop.models:Sentiment"):
+    with pytest.raises(ArtifactRefused, match=r"package it again with `corelane models package shop.models:Sentiment"):
         load(artifact)
     again = artifact.manifest.facts | {"digest": source.digest_of("shop.models:Sentiment")}
     with pytest.raises(RuntimeLost, match=r"changed since this process imported it"):

@@ -44,7 +44,7 @@ class HandlerRunner(Runner):
         if digest_of(path) != digest:
             raise ArtifactRefused(
                 f"the package of {path} is not the one that {manifest.version_id} was made of: package it again with "
-                f"`corelane package {path} --name {manifest.name}`, and load the version that gives"
+                f"`corelane models package {path} --name {manifest.name}`, and load the version that gives"
             )
         before, thread = resident_bytes(), HandlerThread(manifest.version_id)
         try:

@@ -16,7 +16,7 @@ from rich.text import Text
 from corelane.cli.one_item import check, result_for
 from corelane.cli.options import PriorityOption
 from corelane.cli.output import error_console, plain, print_line
-from corelane.cli.service import JsonOption, KeyOption, ModelOption, UrlOption, connect
+from corelane.cli.service import JsonOption, ModelOption, UrlOption, connect
 from corelane.cli.waiting import WaitNotice
 from corelane.domain.jobs import Priority, Result
 from corelane.errors import InvalidInput
@@ -46,7 +46,6 @@ def ask(
     ],
     url: UrlOption = None,
     model: ModelOption = "default",
-    api_key: KeyOption = None,
     priority: PriorityOption = Priority.NORMAL,
     as_json: JsonOption = False,
 ) -> None:
@@ -61,7 +60,7 @@ def ask(
     if priority is not Priority.NORMAL:
         parts["priority"] = priority
     errors = error_console()
-    with connect(url, api_key, on_wait=WaitNotice(errors)) as client:
+    with connect(url, on_wait=WaitNotice(errors)) as client:
         result = result_for(client, item, parts, errors, WORDS)
     if as_json:
         print_line(result)

@@ -91,7 +91,7 @@ test-monitoring: prometheus ## Test alerts and boards
 	$(BIN)/python -m pytest tests/monitoring tests/integration/test_monitoring.py
 
 .PHONY: test-acl
-test-acl: $(VENV)/.installed-dev ## Run the test suite as a user of Redis with the rights of `corelane redis-acl`
+test-acl: $(VENV)/.installed-dev ## Run the test suite as a user of Redis with the rights of `deploy/redis/users.acl`
 	REDIS_TEST_ACL=1 $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 
 # What runs a model or compiles one.

@@ -1,4 +1,4 @@
-"""The users of Redis: for the server that `corelane serve` starts, and, by ``corelane redis-acl``, for your own.
+"""The users of the Redis that `corelane serve` starts. Those of another Redis are in ``deploy/redis/users.acl``.
 
 No other user of the machine can read or change the queue of a Redis that `serve` starts.
 
@@ -11,24 +11,19 @@ their parts find in the environment. The ACL file has only digests. Other users 
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import quote, urlsplit
-
-import typer
 
 from corelane.cli.folders import create_private, keep_private, read_private
 from corelane.cli.output import error_console
-from corelane.errors import InvalidInput, SetupError
+from corelane.errors import SetupError
 from corelane.settings.rules import without_password
-from corelane.store.acl import EVERYTHING, USER_NAME, Role, rights_of, user_line
+from corelane.store.acl import EVERYTHING, service_rules, user_line, worker_rules
 
 OPERATOR, SERVICE, WORKER = "default", "corelane", "corelane-worker"
 
 #: The file of the password, in the data folder; and the ACL file, in Redis' folder below the data folder.
 PASSWORD_FILE, ACL_FILE = "redis-password", "users.acl"
-
-#: The line for Redis' own user, used without a user name. If a file does not name that user, it may do everything.
-DEFAULT_OFF = "user default reset off"
 
 #: Random bytes of a password. They cannot be guessed, although the ACL file has a fast digest of it.
 PASSWORD_BYTES = 32
@@ -54,8 +49,8 @@ def write_users(folder: Path, operator: str, service: str, worker: str) -> Path:
     path = folder / ACL_FILE
     lines = [
         user_line(OPERATOR, operator, EVERYTHING),
-        user_line(SERVICE, service, rights_of(Role.SERVICE)),
-        user_line(WORKER, worker, rights_of(Role.WORKER)),
+        user_line(SERVICE, service, service_rules()),
+        user_line(WORKER, worker, worker_rules()),
     ]
     names = [line.split()[1] for line in lines]
     before = path.read_text().splitlines() if path.exists() else []
@@ -88,27 +83,3 @@ def operator_url(noted: Mapping[str, Any]) -> str | None:
     if not isinstance(url, str):
         return None
     return with_user(url, OPERATOR, read_password(Path(file))) if isinstance(file, str) else url
-
-
-def redis_acl(
-    password_file: Annotated[
-        Path, typer.Option(help="File with the user's password, one line; made, readable by you alone, if missing.")
-    ],
-    role: Annotated[Role, typer.Option(help="What the user is for.")] = Role.SERVICE,
-    user: Annotated[
-        str | None, typer.Option(help="Name of the user; `corelane` or `corelane-ROLE` if not given.")
-    ] = None,
-    database: Annotated[int, typer.Option(min=0, help="Number of the database in the service's URL.")] = 0,
-    add: Annotated[bool, typer.Option("--add", help="The user's line alone, to add it to a file.")] = False,
-) -> None:
-    """Print an ACL file for Redis 7 or newer, or Valkey: one user, and nothing for all others.
-
-    The file has the password's SHA-256 digest. Start Redis with `--aclfile FILE`.
-    """
-    name = user or ("corelane" if role is Role.SERVICE else f"corelane-{role.value}")
-    if not USER_NAME.fullmatch(name) or name == "default":
-        raise InvalidInput("--user takes 1 to 64 letters, digits, `_` and `-`, and not `default`")
-    if not password_file.exists():
-        error_console().print(f"made a password in {password_file}")
-    line = user_line(name, keep_password(password_file), rights_of(role, database))
-    typer.echo(line if add else f"{DEFAULT_OFF}\n{line}")

@@ -7,9 +7,7 @@ of the user who called the function.
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Iterable
 
 from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE, QUEUE_PREFIX
 from corelane.store import keys
@@ -59,74 +57,29 @@ LIMITING_ALONE = f"(~{keys.rates} +rename)" % "*"
 QUEUES = (f"{QUEUE_PREFIX}*", f"{KEEPER_QUEUE}*", f"{DELIVERY_QUEUE}*")
 CONTROL = ("*.celery.pidbox*", "celeryev.*", "_kombu.*")
 
-#: Channels of Celery, for one database. Redis accepts a pattern subscription only if the rule has the same pattern.
-CHANNELS = ("/%d.celery.pidbox", "/%d.celeryev/*")
-
-#: A name that needs no quotes in an ACL file or a URL.
-USER_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-
-class Role(StrEnum):
-    """The task of a user of Redis."""
-
-    SERVICE = "service"
-    WORKER = "worker"
-    FLOWER = "flower"
-    METRICS = "metrics"
-    REPLICA = "replica"
-    SENTINEL = "sentinel"
-
-
-@dataclass(frozen=True, slots=True)
-class Rights:
-    """The commands that a user may send, and the keys and channels that it may name."""
-
-    commands: tuple[str, ...]
-    keys: tuple[str, ...] = ()
-    channels: tuple[str, ...] = ()
-    #: Further rights, each with its own commands and keys, in brackets as Redis writes them.
-    apart: tuple[str, ...] = ()
-    #: Whether this user connects as redis-py's clients do: it then needs the commands of ``CONNECTING``.
-    is_client: bool = True
-
-    def rules(self) -> str:
-        """Return the rules as Redis reads them, from left to right."""
-        words = [key if key.startswith("%") else f"~{key}" for key in self.keys]
-        words += [f"&{channel}" for channel in self.channels]
-        connecting = CONNECTING if self.is_client else ()
-        return " ".join([*words, *connecting, *(f"+{command}" for command in self.commands), *self.apart])
+#: Channels of Celery, of database 0. Redis accepts a pattern subscription only if the rule has the same pattern.
+CHANNELS = ("/0.celery.pidbox", "/0.celeryev/*")
 
 
 #: What an operator may do.
-EVERYTHING = Rights(("@all",), ("*",), ("*",), is_client=False)
+EVERYTHING = "~* &* +@all"
 
 
-def rights_of(role: Role, database: int = 0) -> Rights:
-    """Return the rights that a role needs, and no others; ``database`` is the number in the service's URL."""
-    return _make_rights(tuple(channel % database for channel in CHANNELS))[role]
+def service_rules() -> str:
+    """Return what every part of the service may do together, and no more, as Redis reads it from left to right."""
+    commands = {*SENT, *library_commands(), *CARRYING, *LOADING, *LIMITING}
+    return f"{_rules((f'{keys.PREFIX}*', *QUEUES, *CONTROL), commands)} {LIMITING_ALONE}"
 
 
-def _make_rights(celery: tuple[str, ...]) -> Mapping[Role, Rights]:
-    working = {*SENT, *library_commands(), *CARRYING}
-    channels, own = (keys.done("*"), keys.CONFIRMED, *celery), f"{keys.PREFIX}*"
-    return {
-        Role.SERVICE: Rights(
-            _sorted({*working, *LOADING, *LIMITING}), (own, *QUEUES, *CONTROL), channels, (LIMITING_ALONE,)
-        ),
-        Role.WORKER: Rights(_sorted(working), (*keys_of_workers(), *QUEUES, *CONTROL), channels),
-        # It reads the queues, and sends no bells.
-        Role.FLOWER: Rights(_sorted(CARRYING), (*(f"%R~{queue}" for queue in QUEUES), *CONTROL), celery),
-        Role.METRICS: Rights(("client|list", "info", "latency|histogram", "ping", "slowlog|get", "slowlog|len")),
-        Role.REPLICA: Rights(("ping", "psync", "replconf"), is_client=False),
-        Role.SENTINEL: Rights(
-            (
-                *("client|kill", "client|setname", "config|rewrite", "exec", "info", "multi", "ping", "publish"),
-                *("role", "script|kill", "slaveof", "subscribe"),
-            ),
-            channels=("__sentinel__:hello",),
-            is_client=False,
-        ),
-    }
+def worker_rules() -> str:
+    """Return what a host that runs models may do: no keys of callers, and no loading of functions."""
+    return _rules((*keys_of_workers(), *QUEUES, *CONTROL), {*SENT, *library_commands(), *CARRYING})
+
+
+def _rules(patterns: Iterable[str], commands: Iterable[str]) -> str:
+    channels = (keys.done("*"), keys.CONFIRMED, *CHANNELS)
+    words = [*(f"~{key}" for key in patterns), *(f"&{channel}" for channel in channels)]
+    return " ".join([*words, *CONNECTING, *(f"+{command}" for command in sorted(set(commands)))])
 
 
 def library_commands() -> set[str]:
@@ -147,11 +100,6 @@ def keys_of_workers() -> tuple[str, ...]:
     return (f"{keys.PREFIX}[^{letters}]*", *sorted(key.replace("%s", "*") for key in rest))
 
 
-def user_line(name: str, password: str, rights: Rights) -> str:
+def user_line(name: str, password: str, rules: str) -> str:
     """Return the line of an ACL file that defines a user. It contains only the digest of the password."""
-    digest = hashlib.sha256(password.encode()).hexdigest()
-    return f"user {name} reset on #{digest} {rights.rules()}"
-
-
-def _sorted(commands: Iterable[str]) -> tuple[str, ...]:
-    return tuple(sorted(set(commands)))
+    return f"user {name} reset on #{hashlib.sha256(password.encode()).hexdigest()} {rules}"

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import subprocess
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -13,26 +12,29 @@ import redis
 from typer.testing import CliRunner
 
 from corelane.cli.app import make_cli
-from corelane.cli.redis_server import find_server
-from corelane.cli.redis_users import keep_password, operator_url, read_password, with_user, write_users
+from corelane.cli.redis_users import (
+    SERVICE,
+    WORKER,
+    keep_password,
+    operator_url,
+    read_password,
+    with_user,
+    write_users,
+)
 from corelane.errors import SetupError, StoreUnavailable
 from corelane.settings import Settings
 from corelane.store import keys
-from corelane.store.acl import (
-    LOADING,
-    SENT,
-    Role,
-    keys_of_workers,
-    library_commands,
-    rights_of,
-    user_line,
-)
+from corelane.store.acl import LOADING, SENT, keys_of_workers, library_commands
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import read_code
+from deploy.redis.users import PATH, renewed
+from tests.tools.redis import filled_users
 from tests.tools.snippets import ROOT
 
 #: Replies to `COMMAND INFO` have the names of subcommands; these are the commands that our code calls by two words.
 CONTAINERS = ("function",)
+
+FLOWER, WATCHERS = "corelane-flower", ("corelane-metrics", "corelane-replica", "corelane-sentinel")
 
 #: What no user of the service may send, whatever the keys.
 DANGEROUS = (
@@ -74,16 +76,21 @@ def capitals(node: ast.expr) -> str | None:
 
 @pytest.fixture
 def users(raw: redis.Redis) -> Iterator[redis.Redis]:
-    """Yield a client that may do all, of a Redis with a user of each role."""
-    for role in Role:
-        words = re.findall(r"\([^)]*\)|\S+", user_line(role, "password", rights_of(role)))
-        raw.execute_command("ACL", "SETUSER", *words[1:])
+    """Yield a client that may do all, of a Redis with the users of ``deploy/redis``, under names of their own."""
+    for line in filled_users("password").splitlines():
+        _, name, *words = re.findall(r"\([^)]*\)|\S+", line)
+        raw.execute_command("ACL", "SETUSER", f"{name}-here", *words)
     yield raw
-    raw.execute_command("ACL", "DELUSER", *Role)
+    raw.execute_command("ACL", "DELUSER", *(f"{name}-here" for name in (SERVICE, WORKER, FLOWER, *WATCHERS)))
 
 
-def may(users: redis.Redis, role: Role, *command: str) -> bool:
-    return str(users.execute_command("ACL", "DRYRUN", role, *command)) == "OK"
+def may(users: redis.Redis, name: str, *command: str) -> bool:
+    return str(users.execute_command("ACL", "DRYRUN", f"{name}-here", *command)) == "OK"
+
+
+def test_file_of_users_has_the_rights_that_the_code_needs() -> None:
+    text = PATH.read_text()
+    assert text == renewed(text.splitlines()), "run `python -m deploy.redis.users`"
 
 
 def test_list_of_commands_is_what_the_code_sends() -> None:
@@ -98,103 +105,68 @@ def test_every_command_of_the_library_is_read_from_its_text() -> None:
     assert {"lpush", "rpush", "hset", "zrange", "publish", "hincrbyfloat"} <= library_commands()
 
 
-@pytest.mark.parametrize("role", [Role.SERVICE, Role.WORKER, Role.FLOWER, Role.METRICS])
-def test_dangerous_commands_are_refused(users: redis.Redis, role: Role) -> None:
-    allowed = {("client", "list"), ("slowlog", "get")} if role is Role.METRICS else set()
-    assert {command for command in DANGEROUS if may(users, role, *command)} == allowed
+@pytest.mark.parametrize("name", [SERVICE, WORKER, FLOWER, "corelane-metrics"])
+def test_dangerous_commands_are_refused(users: redis.Redis, name: str) -> None:
+    allowed = {("client", "list"), ("slowlog", "get")} if name == "corelane-metrics" else set()
+    assert {command for command in DANGEROUS if may(users, name, *command)} == allowed
 
 
 def test_service_uses_its_own_keys_and_no_others(users: redis.Redis) -> None:
     for key in keys.all_keys().values():
         if key.kind != "channel":
-            assert may(users, Role.SERVICE, "del", key), key
+            assert may(users, SERVICE, "del", key), key
     for other in ("other", "cx:job", "session:1", "unacked"):
-        assert not may(users, Role.SERVICE, "get", other)
-        assert not may(users, Role.SERVICE, "set", other, "1")
-    assert may(users, Role.SERVICE, "publish", keys.done("x"), "")
-    assert not may(users, Role.SERVICE, "publish", "news", "")
-    assert may(users, Role.SERVICE, "rename", keys.rates("a"), keys.rates("b"))
-    assert not may(users, Role.SERVICE, "rename", keys.job("a"), keys.job("b"))
-    assert not may(users, Role.SERVICE, "subscribe", "__keyspace@0__:x")
+        assert not may(users, SERVICE, "get", other)
+        assert not may(users, SERVICE, "set", other, "1")
+    assert may(users, SERVICE, "publish", keys.done("x"), "")
+    assert not may(users, SERVICE, "publish", "news", "")
+    assert may(users, SERVICE, "rename", keys.rates("a"), keys.rates("b"))
+    assert not may(users, SERVICE, "rename", keys.job("a"), keys.job("b"))
+    assert not may(users, SERVICE, "subscribe", "__keyspace@0__:x")
 
 
 def test_worker_reaches_all_keys_but_those_of_callers(users: redis.Redis) -> None:
     for key in keys.all_keys().values():
         if key.kind != "channel":
             filled = key.replace("%s", "a")
-            assert may(users, Role.WORKER, "del", filled) == (not key.secret), key
-    assert not may(users, Role.WORKER, "function", "load", "replace", "x")
-    assert not may(users, Role.WORKER, "set", "cl:rates:1", "1")
+            assert may(users, WORKER, "del", filled) == (not key.secret), key
+    assert not may(users, WORKER, "function", "load", "replace", "x")
+    assert not may(users, WORKER, "set", "cl:rates:1", "1")
     secret = [key for key in keys.all_keys().values() if key.secret]
     for pattern in keys_of_workers():
         assert not any(fnmatchcase(key.replace("%s", "a"), pattern.replace("[^", "[!")) for key in secret)
 
 
 def test_flower_sees_the_queues_and_nothing_of_the_jobs(users: redis.Redis) -> None:
-    assert may(users, Role.FLOWER, "llen", "core.host.0")
-    assert not may(users, Role.FLOWER, "lpush", "core.host.0", "{}")
-    assert not may(users, Role.FLOWER, "smembers", "cl:open:1")
-    assert not may(users, Role.FLOWER, "fcall", "corelane_claim", "0")
-    assert not may(users, Role.FLOWER, "subscribe", keys.done("x"))
+    assert may(users, FLOWER, "llen", "core.host.0")
+    assert not may(users, FLOWER, "lpush", "core.host.0", "{}")
+    assert not may(users, FLOWER, "smembers", "cl:open:1")
+    assert not may(users, FLOWER, "fcall", "corelane_claim", "0")
+    assert not may(users, FLOWER, "subscribe", keys.done("x"))
 
 
-@pytest.mark.parametrize("role", [Role.METRICS, Role.REPLICA, Role.SENTINEL])
-def test_users_that_watch_or_copy_touch_no_key(users: redis.Redis, role: Role) -> None:
+@pytest.mark.parametrize("name", WATCHERS)
+def test_users_that_watch_or_copy_touch_no_key(users: redis.Redis, name: str) -> None:
     for command in (("get", "cl:fence"), ("set", "cl:fence", "1"), ("fcall", "x", "0"), ("function", "load", "x")):
-        assert not may(users, role, *command)
-    assert may(users, role, "ping")
+        assert not may(users, name, *command)
+    assert may(users, name, "ping")
 
 
 def test_function_does_what_its_caller_may_do(users: redis.Redis, settings: Settings) -> None:
     at = settings.redis_url.rpartition("@")[2].removeprefix("redis://")
-    worker = Link(f"redis://worker:password@{at}")
+    worker = Link(f"redis://corelane-worker-here:password@{at}")
     users.execute_command("FUNCTION", "FLUSH")
     with pytest.raises(StoreUnavailable, match="start an API or keeper"):
         worker.run("admit", model="nothing", owner="public")
-    Link(f"redis://service:password@{at}").run("admit", model="nothing", owner="public")
+    Link(f"redis://corelane-here:password@{at}").run("admit", model="nothing", owner="public")
     assert worker.run("admit", model="nothing", owner="public")[0] == []
     with pytest.raises(redis.exceptions.ResponseError, match="permission"):
         worker("HSET", keys.api_key("digest"), "id", "1")
     worker.close()
 
 
-def test_database_is_in_the_names_of_celerys_channels() -> None:
-    assert "&/3.celeryev/*" in rights_of(Role.FLOWER, 3).rules()
-
-
 def corelane(*arguments: str) -> Any:
     return CliRunner().invoke(make_cli(), arguments)
-
-
-def test_file_of_two_users_is_one_that_every_server_here_reads(tmp_path: Path) -> None:
-    password = tmp_path / "password"
-    first = corelane("redis-acl", "--password-file", str(password))
-    more = corelane("redis-acl", "--password-file", str(tmp_path / "other"), "--role", "flower", "--add")
-    assert (first.exit_code, more.exit_code) == (0, 0)
-    assert [line.split()[1] for line in (first.stdout + more.stdout).splitlines()] == [
-        "default",
-        "corelane",
-        "corelane-flower",
-    ]
-    assert read_password(password) not in first.stdout
-    assert password.stat().st_mode & 0o777 == 0o600
-    again = corelane("redis-acl", "--password-file", str(password))
-    assert again.stdout == first.stdout
-    (tmp_path / "users.acl").write_text(first.stdout + more.stdout)
-    # A server ends at once on a file that it cannot read.
-    argv = [str(find_server()), "--port", "0", "--unixsocket", f"{tmp_path}/s", "--aclfile", f"{tmp_path}/users.acl"]
-    with subprocess.Popen([*argv, "--dir", str(tmp_path)], stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            assert any("ready to accept" in line.lower() for line in server.stdout)
-        finally:
-            server.kill()
-
-
-@pytest.mark.parametrize("name", ["default", "two words", "a:b"])
-def test_name_that_would_break_the_file_is_refused(name: str, tmp_path: Path) -> None:
-    assert corelane("redis-acl", "--password-file", str(tmp_path / "p"), "--user", name).exit_code == 1
-    assert not (tmp_path / "p").exists()
 
 
 def test_operators_lines_stay_in_the_file_of_serve(tmp_path: Path) -> None:
@@ -225,10 +197,9 @@ def test_password_is_kept_and_stands_in_the_url(tmp_path: Path) -> None:
 
 
 def test_password_in_an_option_is_told_of_and_not_shown(tmp_path: Path) -> None:
-    done = corelane("keys", "list", "--redis", "redis://me:hunter2@127.0.0.1:1/0", "--data", str(tmp_path))
+    done = corelane("serve", "--redis", "redis://me:hunter2@127.0.0.1:1/0", "--data", str(tmp_path))
     assert "set CORELANE_REDIS_URL" in done.stderr
     assert "hunter2" not in done.stderr + done.stdout
-    assert "CORELANE_REDIS_URL" not in corelane("keys", "list", "--redis", "redis://127.0.0.1:1/0").stderr
 
 
 def test_all_keys_and_channels_begin_alike() -> None:

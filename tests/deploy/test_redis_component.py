@@ -1,26 +1,22 @@
-"""The Redis of the component: its file is one that a server takes, with the users that `corelane redis-acl` writes."""
+"""The Redis of the component: its file is one that a server takes, with the users of `deploy/redis`."""
 
 import subprocess
 from pathlib import Path
 
 import pytest
 import redis
-from typer.testing import CliRunner
 
-from corelane.cli.app import make_cli
 from corelane.cli.redis_server import find_server
 from corelane.store.link.blocking import Link
 from corelane.store.schema import require_schema
 from tests.conftest import free_port
 from tests.deploy.kubernetes_tools import KUBERNETES
-from tests.tools.redis import client_of
+from tests.tools.redis import PASSWORD, client_of, filled_users
 from tests.tools.waiting import eventually
 
 
 def test_server_takes_the_file_and_lets_our_user_in_alone(tmp_path: Path) -> None:
-    password = tmp_path / "redis.password"
-    users = CliRunner().invoke(make_cli(), ["redis-acl", "--password-file", str(password)])
-    (tmp_path / "users.acl").write_text(users.stdout)
+    (tmp_path / "users.acl").write_text(f"user default reset off\n{filled_users()}")
     text = (KUBERNETES / "components" / "redis" / "redis.conf").read_text()
     for inside, here in (("/data", tmp_path), ("/run/auth", tmp_path)):
         assert f" {inside}" in text
@@ -29,7 +25,7 @@ def test_server_takes_the_file_and_lets_our_user_in_alone(tmp_path: Path) -> Non
     (tmp_path / "redis.conf").write_text(f"{text}\nport {port}\nbind 127.0.0.1\nlogfile {tmp_path}/log\n")
     server = subprocess.Popen([find_server(), str(tmp_path / "redis.conf")], stdout=subprocess.DEVNULL)
     try:
-        url = f"redis://corelane:{password.read_text().strip()}@127.0.0.1:{port}/0"
+        url = f"redis://corelane:{PASSWORD}@127.0.0.1:{port}/0"
         ours = client_of(url)
         eventually(ours.ping)
         link = Link(url)

@@ -51,7 +51,7 @@ SHOWN = {
     " ask ": "Tomasz Wieczorek|Ada",
     "wrote it in 1843": "Ada",
     "Ada wrote the notes": '"windows":1,',
-    "webhooks listen --port": r"job\.completed · job_\w+ · succeeded",
+    "receive.py": r"job\.completed job_\w+ succeeded",
     "Idempotency-Key": r"HTTP/1.1 20[02]",
     "-X PUT": r"HTTP/1.1 20[0-2]",
     "curl -N": r"event: job\.completed",
@@ -76,23 +76,25 @@ class Place:
             text = text.replace(shown, here)
         # A reader types the next command after the receiver's first line; here nobody waits to see it.
         listening = f"until curl -s -o /dev/null http://127.0.0.1:{self.names['9000']}/; do sleep 0.1; done"
-        return re.sub(r"(--count 1 &\n)", rf"\1{listening}\n", text)
+        return re.sub(r"(receive\.py \d+ &\n)", rf"\1{listening}\n", text)
 
 
 @pytest.fixture
 def place(fleet: Fleet, tmp_path: Path) -> Place:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    shim = tmp_path / ".venv" / "bin" / "corelane"
-    shim.parent.mkdir(parents=True)
-    shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m corelane "$@"\n')
-    shim.chmod(shim.stat().st_mode | stat.S_IXUSR)
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    programs = tmp_path / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    for name, command in (("corelane", f"{sys.executable} -m corelane"), ("python", sys.executable)):
+        (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+        (programs / name).chmod((programs / name).stat().st_mode | stat.S_IXUSR)
     link = Link(fleet.redis_url())
     key, _ = ApiKeyStore(link).create("shown in the documents", [Scope.READ])
     link.close()
     with fleet.client() as client:
         job = client.wait(client.submit([{"question": "Who?", "context": "Ada wrote it."}]).id)
     env = dict(os.environ) | {
-        "PATH": f"{shim.parent}:{os.environ['PATH']}",
+        "PATH": f"{programs}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "CORELANE_URL": fleet.url,
         "CORELANE_REDIS_URL": fleet.redis_url(),

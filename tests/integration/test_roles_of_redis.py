@@ -1,4 +1,4 @@
-"""A worker and Flower do their work as users of Redis of their own, with the rights of their roles."""
+"""Every part does its work as a user of ``deploy/redis/users.acl``, with no right more."""
 
 import os
 import subprocess
@@ -11,26 +11,25 @@ import pytest
 import redis
 
 from corelane.cli.redis_server import find_server, server_argv
-from corelane.cli.redis_users import with_user
+from corelane.cli.redis_users import SERVICE, WORKER, with_user
+from corelane.client import Client
+from corelane.domain.webhook_secrets import new_secret
 from corelane.engine.cores import die_with_parent
-from corelane.settings import Settings
-from corelane.store import keys
-from corelane.store.acl import Role, rights_of, user_line
-from corelane.store.link.blocking import Link
 from tests.conftest import free_port
-from tests.corelane.store_bench import Bench
+from tests.integration.asked_jobs import items
 from tests.integration.conftest import FLOWER, READY_S
-from tests.tools.redis import ANYONE, PASSWORD, client_of
+from tests.tools.receivers import receiver
+from tests.tools.redis import PASSWORD, client_of, users_file
 from tests.tools.waiting import eventually
+
+FLOWERS = "corelane-flower"
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[int]:
-    """Yield the port of a Redis with a user of each role."""
-    lines = [ANYONE, *(user_line(role, PASSWORD, rights_of(role)) for role in Role)]
-    (tmp_path / "users.acl").write_text("".join(f"{line}\n" for line in lines))
+    """Yield the port of a Redis with the users of ``deploy/redis``."""
     port = free_port()
-    argv = server_argv(find_server(), tmp_path, port, tmp_path / "users.acl")
+    argv = server_argv(find_server(), tmp_path, port, users_file(tmp_path, is_on=True))
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process:
         try:
             yield port
@@ -38,31 +37,38 @@ def server(tmp_path: Path) -> Iterator[int]:
             process.terminate()
 
 
-def test_worker_and_flower_need_no_more_than_their_roles(server: int, bell: str, tmp_path: Path) -> None:
-    urls = {role: with_user(f"redis://127.0.0.1:{server}/0", role, PASSWORD) for role in Role}
-    flower_port = free_port()
+def test_parts_do_a_job_from_submit_to_webhook_with_the_rights_of_the_file(server: int, tmp_path: Path) -> None:
+    flower_port, api_port = free_port(), free_port()
     env = dict(os.environ) | {
         "CORELANE_TARGET": "null",
+        "CORELANE_AUTH": "off",
         "CORELANE_CORE_HOST": "a",
         "CORELANE_DATA_DIR": str(tmp_path),
+        "CORELANE_WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8",
+        "CORELANE_WEBHOOK_SECRET": new_secret(),
         "CORELANE_FLOWER_PORT": str(flower_port),
         "CORELANE_FLOWER_PASSWORD": FLOWER[1],
     }
-    parts = {Role.WORKER: ("worker", "--core", "0"), Role.FLOWER: ("flower",)}
+    parts = [
+        (WORKER, "worker", "--core", "0"),
+        (FLOWERS, "flower"),
+        (SERVICE, "api", "--port", str(api_port)),
+        (SERVICE, "keeper"),
+        (SERVICE, "deliveries"),
+    ]
     running = []
-    with client_of(f"redis://127.0.0.1:{server}/0") as raw, (tmp_path / "log").open("wb") as log:
+    with client_of(f"redis://127.0.0.1:{server}/0") as raw, (tmp_path / "log").open("wb") as log, receiver() as hooks:
         eventually(raw.ping)
         try:
-            for role, command in parts.items():
+            for user, *command in parts:
                 argv = [sys.executable, "-m", "corelane", *command]
-                own = env | {"CORELANE_REDIS_URL": urls[role]}
+                own = env | {"CORELANE_REDIS_URL": with_user(f"redis://127.0.0.1:{server}/0", user, PASSWORD)}
                 running.append(subprocess.Popen(argv, env=own, stdout=log, stderr=log, preexec_fn=die_with_parent))
-            # Its functions are loaded by a part that may: the worker waits for that.
-            settings = Settings(redis_url=urls[Role.SERVICE], data_dir=tmp_path, core_host="a")
-            Link(settings.redis_url).run("admit", model="nothing", owner="public")
-            eventually(lambda: raw.hget(keys.core("a/0"), "state") == "idle", READY_S)
-            job = Bench(settings, raw, bell).submit(3, version="null@0")
-            eventually(lambda: raw.hget(keys.job(job), "status") == "succeeded")
+            with Client(f"http://127.0.0.1:{api_port}") as client:
+                eventually(client.ready, READY_S)
+                job = client.submit(items(3)["items"], webhook={"url": hooks.url})
+                assert [each.status for each in client.iter_results(job.id)] == ["succeeded"] * 3
+                eventually(lambda: hooks.posts)
             with httpx2.Client(base_url=f"http://127.0.0.1:{flower_port}", auth=FLOWER) as page:
                 eventually(lambda: "core0@a" in shown(page))
             assert raw.execute_command("ACL", "LOG") in ([], only_loading(raw))
@@ -83,4 +89,4 @@ def shown(page: httpx2.Client) -> str:
 def only_loading(raw: redis.Redis) -> list[object]:
     """Return what was refused if it is the worker's try to load functions alone."""
     refused = raw.execute_command("ACL", "LOG")
-    return [each for each in refused if (each["username"], each["object"]) == (Role.WORKER, "function|load")]
+    return [each for each in refused if (each["username"], each["object"]) == (WORKER, "function|load")]

@@ -12,14 +12,13 @@ from corelane.cli.redis_server import find_servers, server_argv
 from corelane.domain.dispatch import Core
 from corelane.settings import Settings
 from corelane.store import keys
-from corelane.store.acl import Role, rights_of, user_line
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import PREFIX
 from corelane.store.upkeep import Upkeep
 from tests.conftest import free_port
 from tests.corelane.store_bench import VERSION, Bench, announce, answer_all
 from tests.redis_servers.debian import SERVERS
-from tests.tools.redis import ANYONE, PASSWORD, client_of, service_url
+from tests.tools.redis import client_of, service_url, users_file
 from tests.tools.waiting import eventually
 
 HERE = {path.name: path for path in find_servers()}
@@ -29,10 +28,8 @@ HERE |= {server.name: server.path for server in SERVERS if server.path.exists()}
 @pytest.fixture(params=HERE)
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[int]:
     """Yield the port of a running server with a user of each role."""
-    users = [user_line("corelane" if role is Role.SERVICE else role, PASSWORD, rights_of(role)) for role in Role]
-    (tmp_path / "users.acl").write_text("\n".join([ANYONE, *users, ""]))
     port = free_port()
-    argv = server_argv(HERE[request.param], tmp_path, port, tmp_path / "users.acl")
+    argv = server_argv(HERE[request.param], tmp_path, port, users_file(tmp_path, is_on=True))
     with (
         subprocess.Popen(argv, stdout=subprocess.DEVNULL) as process,
         client_of(f"redis://127.0.0.1:{port}/0") as anyone,

@@ -2,10 +2,11 @@
 
 ``REDIS_TEST_SERVER`` names another server than the bundled one: one of ``tests.redis_servers.debian``.
 
-With ``REDIS_TEST_ACL=1`` (``make test-acl``) each server has the ACL file that ``corelane redis-acl`` writes, and
+With ``REDIS_TEST_ACL=1`` (``make test-acl``) each server has the ACL file of ``deploy/redis``, and
 the code under test gets a URL with the service's user. The tests' own clients are the user ``default``, who may do all.
 """
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from redis.retry import Retry
 
 from corelane.cli.redis_server import find_server
 from corelane.cli.redis_users import with_user
-from corelane.store.acl import Role, rights_of, user_line
+from deploy.redis.users import PATH
 from tests.redis_servers.debian import SERVERS
 
 IS_ON = os.environ.get("REDIS_TEST_ACL", "") not in ("", "0")
@@ -46,8 +47,14 @@ def users_file(folder: Path, is_on: bool = IS_ON) -> Path | None:
     if not is_on:
         return None
     path = folder / "users.acl"
-    path.write_text(f"{ANYONE}\n{user_line(USER, PASSWORD, rights_of(Role.SERVICE))}\n")
+    path.write_text(f"{ANYONE}\n{filled_users()}")
     return path
+
+
+def filled_users(password: str = PASSWORD) -> str:
+    """Return the users of ``deploy/redis/users.acl``, all with one password, without the line for ``default``."""
+    text = PATH.read_text().partition("\n")[2]
+    return text.replace("#DIGEST", f"#{hashlib.sha256(password.encode()).hexdigest()}")
 
 
 def service_url(port: int, is_on: bool = IS_ON) -> str:

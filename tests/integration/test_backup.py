@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 import threading
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from corelane.cli.app import make_cli
 from tests.integration.asked_jobs import Asker, items
 from tests.integration.conftest import Fleet, end_fleet, start_fleet
 from tests.tools.receivers import receiver
+from tests.tools.snippets import ROOT
 from tests.tools.waiting import eventually
 
 SETTINGS = {"CORELANE_TARGET": "null", "CORELANE_AUTH": "required", "CORELANE_WEBHOOK_SECRET": ""}
@@ -25,6 +27,10 @@ def corelane(*arguments: object) -> str:
     done = CliRunner().invoke(make_cli(), [*map(str, arguments)], catch_exceptions=False)
     assert done.exit_code == 0, done.stderr
     return done.stdout
+
+
+def script(name: str, *arguments: Path) -> None:
+    subprocess.run([ROOT / "deploy" / name, *arguments], check=True, timeout=60)
 
 
 def called(fleet: Fleet, key: str) -> httpx2.Client:
@@ -54,7 +60,7 @@ def test_service_restored_from_a_backup_under_load_goes_on_with_all_it_had_accep
             before = list(asker.jobs)
             load = threading.Thread(target=submit_until, args=(is_over, Asker(api, "load", hooks.url)))
             load.start()
-            corelane("backup", archive, "--data", data)
+            script("backup.sh", data, archive)
             is_over.set()
             load.join()
         first.process.kill()
@@ -62,7 +68,7 @@ def test_service_restored_from_a_backup_under_load_goes_on_with_all_it_had_accep
         first.api.close()
         secret = (data / "webhook-secret").read_text().strip()
         shutil.rmtree(data, ignore_errors=True)
-        corelane("restore", archive, "--data", restored := tmp_path / "restored")
+        script("restore.sh", archive, restored := tmp_path / "restored")
         posted = len(hooks.posts)
         second = start_fleet(restored, tmp_path, "--cores", "1", "--no-flower", **SETTINGS)
         try:

@@ -60,18 +60,6 @@ class Sentinels:
             said.append(f"{place[0]}:{place[1]} knows no primary {self.primary}")
         raise redis.exceptions.ConnectionError(f"no Sentinel names the primary {self.primary} ({'; '.join(said)})")
 
-    def views(self) -> list[tuple[str, dict[str, str]]]:
-        """Return what each Sentinel reports about the primary, as fields. Without a reply the field is ``error``."""
-        found = []
-        for host, port in self._places:
-            try:
-                flat = self._ask((host, port), "SENTINEL", "MASTER", self.primary)
-                view = {name.decode(): value.decode() for name, value in zip(flat[::2], flat[1::2], strict=True)}
-            except (redis.exceptions.RedisError, OSError) as error:
-                view = {"error": str(error)}
-            found.append((f"{host}:{port}", view))
-        return found
-
     def _ask(self, place: tuple[str, int], *command: Any) -> Any:
         host, port = place
         timeouts = {"socket_timeout": SENTINEL_S, "socket_connect_timeout": SENTINEL_S}

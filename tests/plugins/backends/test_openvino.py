@@ -20,13 +20,11 @@ from compile.tasks.task import compile_task
 from compile.trial import Trial, rank_ways
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, digest_file, read_artifact
 from corelane.cli.app import make_cli
-from corelane.cli.doctor import check_format
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.errors import ArtifactRefused, CompileFailed, LoadFailed, SetupError
-from corelane.plugins.backends.openvino import OpenVinoFormat
 from corelane.plugins.backends.openvino.compiler import OpenVinoCompiler
 from corelane.plugins.backends.openvino.graph import open_graph, options_for
 from corelane.plugins.backends.openvino.quantise import (
@@ -280,12 +278,6 @@ def test_missing_library_is_one_sentence_that_says_what_to_install(
     for told in (done.stderr.splitlines()[-1], refused.value.detail):
         assert "install -e " in told
         assert "[openvino]" in told
-
-
-def test_doctor_says_what_the_library_is_for(tmp_path: Path) -> None:
-    check = check_format(OpenVinoFormat(), Settings(data_dir=tmp_path))
-    assert (check.state, check.advice) == ("ok", "")
-    assert "for artifacts of format openvino" in check.found
 
 
 def copied(artifact: Artifact, tmp_path: Path) -> Path:

@@ -32,18 +32,16 @@ def webhook_secrets(owner: str | None = None) -> Call[list[dict[str, Any]]]:
     return Call("GET", "/v1/webhook-secrets", read_list, params=_of_owner(owner))
 
 
-def create_webhook_secret(overlap_s: int | None = None, *, owner: str | None = None) -> Call[dict[str, Any]]:
-    """Make the first secret that signs your webhooks; tried once. ``secret`` has its value, which is shown only now.
+def create_webhook_secret(
+    overlap_s: int | None = None, *, rotate: bool = False, owner: str | None = None
+) -> Call[dict[str, Any]]:
+    """Make the first secret that signs your webhooks, or with ``rotate`` the next one; tried once.
 
-    The service's secret also signs for ``overlap_s``, a day by default.
+    ``secret`` has its value, which is shown only now. What signed until now also signs for ``overlap_s``, a day by
+    default.
     """
-    route, body = "/v1/webhook-secrets", _overlap(overlap_s)
-    return Call("POST", route, read_object, params=_of_owner(owner), headers=JSON, content=body, tried_once=True)
-
-
-def rotate_webhook_secret(overlap_s: int | None = None, *, owner: str | None = None) -> Call[dict[str, Any]]:
-    """Make the next secret; tried once. The current secrets also sign for ``overlap_s``, and then end."""
-    route, body = "/v1/webhook-secrets/rotate", _overlap(overlap_s)
+    route = "/v1/webhook-secrets/rotate" if rotate else "/v1/webhook-secrets"
+    body = dump_body({} if overlap_s is None else {"overlap_s": overlap_s})
     return Call("POST", route, read_object, params=_of_owner(owner), headers=JSON, content=body, tried_once=True)
 
 
@@ -51,10 +49,6 @@ def remove_webhook_secret(secret_id: str, *, owner: str | None = None) -> Call[N
     """End a secret at once; tried once. If you have none left, the service's secret signs."""
     path = {"secret_id": secret_id}
     return Call("DELETE", "/v1/webhook-secrets/{secret_id}", read_nothing, path, _of_owner(owner), tried_once=True)
-
-
-def _overlap(overlap_s: int | None) -> bytes:
-    return dump_body({} if overlap_s is None else {"overlap_s": overlap_s})
 
 
 def _of_owner(owner: str | None) -> dict[str, str]:

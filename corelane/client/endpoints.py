@@ -18,7 +18,6 @@ from pydantic import BaseModel
 
 from corelane.client.wire import JobItem, dump_body, dump_form, dump_lines, dump_lines_async
 from corelane.domain.batches import Batch, BatchList, FileList, FileObject
-from corelane.domain.history import HistoryInfo
 from corelane.domain.job_requests import LinesHead
 from corelane.domain.jobs import Job, JobList, JobStatus, Priority, ResultList, TaskOptions, Webhook
 from corelane.domain.overview import Overview
@@ -275,16 +274,6 @@ def list_deliveries(job_id: str) -> Call[list[dict[str, Any]]]:
     return Call("GET", "/v1/jobs/{job_id}/deliveries", read_list, {"job_id": job_id})
 
 
-def dead_deliveries(limit: int = 20) -> Call[list[dict[str, Any]]]:
-    """List webhooks that were given up, newest first (keys with scope `admin`)."""
-    return Call("GET", "/v1/deliveries", read_list, params={"limit": str(limit)})
-
-
-def get_delivery(delivery_id: str) -> Call[dict[str, Any]]:
-    """Return one webhook and every attempt at it."""
-    return Call("GET", "/v1/deliveries/{delivery_id}", read_object, {"delivery_id": delivery_id})
-
-
 def redeliver(delivery_id: str) -> Call[dict[str, Any]]:
     """Post a webhook again, with the same id and the same bytes."""
     return Call("POST", "/v1/deliveries/{delivery_id}/redeliver", read_object, {"delivery_id": delivery_id})
@@ -303,11 +292,6 @@ def overview() -> Call[Overview]:
 def scaling() -> Call[ScalingInfo]:
     """Return how many cores there are, and how many the open work needs."""
     return Call("GET", "/v1/scaling", of(ScalingInfo))
-
-
-def history(minutes: int = 60) -> Call[HistoryInfo]:
-    """Return the history of the last minutes, 400 points at most, and the changes made in that time."""
-    return Call("GET", "/v1/history", of(HistoryInfo), params={"minutes": str(minutes)})
 
 
 def models() -> Call[list[dict[str, Any]]]:

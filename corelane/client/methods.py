@@ -170,17 +170,13 @@ class ClientMethods(BaseClient[Http]):
     delete_file = call(endpoints.delete_file)
 
     deliveries = call(endpoints.list_deliveries)
-    dead_deliveries = call(endpoints.dead_deliveries)
-    get_delivery = call(endpoints.get_delivery)
     redeliver = call(endpoints.redeliver)
 
     overview = call(endpoints.overview)
     scaling = call(endpoints.scaling)
-    history = call(endpoints.history)
     usage = call(admin.usage)
     webhook_secrets = call(admin.webhook_secrets)
     create_webhook_secret = call(admin.create_webhook_secret)
-    rotate_webhook_secret = call(admin.rotate_webhook_secret)
     remove_webhook_secret = call(admin.remove_webhook_secret)
     cores = call(endpoints.cores)
     models = call(endpoints.models)

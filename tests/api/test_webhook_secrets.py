@@ -156,7 +156,7 @@ class TestWithASecretOfTheService:
 
 def test_client_and_commands_make_list_rotate_and_remove(service: Service) -> None:
     def run(*arguments: str) -> Any:
-        return CliRunner().invoke(make_cli(), ["webhook-secret", *arguments, "--url", service.url])
+        return CliRunner().invoke(make_cli(), ["webhooks", "secrets", *arguments, "--url", service.url])
 
     made = run("create")
     assert (made.exit_code, made.stdout.startswith("whsec_"), made.stdout.count("\n")) == (0, True, 1), made.output
@@ -176,7 +176,7 @@ def test_client_and_commands_make_list_rotate_and_remove(service: Service) -> No
 
     async def rotate() -> list[str]:
         async with AsyncClient(service.url) as client:
-            await client.rotate_webhook_secret(0)
+            await client.create_webhook_secret(0, rotate=True)
             return [each["id"] for each in await client.webhook_secrets()]
 
     assert len(asyncio.run(rotate())) == 1

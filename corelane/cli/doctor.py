@@ -1,7 +1,6 @@
 """``corelane doctor``: whether this machine can run Corelane, and what to do if not.
 
-Each check gives ✓ (fine), ! (works, but read the advice) or ✗ (``corelane serve`` cannot work, or its protection is not
-in force); exit code 1 if any gives ✗.
+A check gives ✓ (fine), ! (works, but read the advice) or ✗ (``corelane serve`` cannot work or protect); any ✗ exits 1.
 """
 
 import os
@@ -42,9 +41,6 @@ from corelane.settings.rules import without_password
 #: Longest wait for a service on this machine, in seconds; it normally replies in milliseconds.
 PROBE_TIMEOUT_S = 3
 
-#: Room for an artifact with its buckets, a rewrite of Redis's append-only file, and logs.
-WANTED_DISK_BYTES = 2 * 1024**3
-
 State = Literal["ok", "warn", "fail"]
 SYMBOLS: dict[State, tuple[str, str]] = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "fail": ("✗", "red")}
 
@@ -71,8 +67,7 @@ def doctor(data: DataOption = None, as_json: JsonOption = False) -> None:
         print_line({"ok": is_fit, "checks": [asdict(check) for check in checks]})
     else:
         show(checks)
-    if not is_fit:
-        raise typer.Exit(1)
+    raise typer.Exit(0 if is_fit else 1)
 
 
 def show(checks: list[DoctorCheck]) -> None:
@@ -120,8 +115,8 @@ def check_cores(settings: Settings) -> DoctorCheck:
     found += ", ".join(slot.environment["NEURON_RT_VISIBLE_CORES"] for slot in slots)
     if find_tool("neuron-monitor") is not None:
         return DoctorCheck("cores", "ok", found)
-    advice = f"install aws-neuronx-tools, which has neuron-monitor, or put it on PATH or in {TOOLS}"
-    return DoctorCheck("cores", "warn", f"{found}; their utilisation and memory will not be known", advice)
+    found += "; their utilisation and memory will not be known"
+    return DoctorCheck("cores", "warn", found, f"install aws-neuronx-tools: neuron-monitor on PATH, or in {TOOLS}")
 
 
 def check_redis(settings: Settings) -> DoctorCheck:
@@ -190,8 +185,7 @@ def check_api_port(settings: Settings) -> DoctorCheck:
     with Client(local_url(settings.host, port), timeout_s=PROBE_TIMEOUT_S, patience_s=0) as client:
         if client.ready():
             return DoctorCheck("API port", "ok", f"{port}: Corelane replies")
-    advice = "end what listens there (`ss -ltnp`), or set CORELANE_PORT; a Corelane that is not ready has it too"
-    return DoctorCheck("API port", "warn", f"{port} is in use", advice)
+    return DoctorCheck("API port", "warn", f"{port} is in use", "set CORELANE_PORT, or end what listens: `ss -ltnp`")
 
 
 def check_disk(settings: Settings) -> DoctorCheck:
@@ -200,9 +194,9 @@ def check_disk(settings: Settings) -> DoctorCheck:
     existing, other = nearest_existing(folder), "choose another folder with --data or CORELANE_DATA_DIR"
     if not (existing.is_dir() and os.access(existing, os.W_OK | os.X_OK)):
         return DoctorCheck("disk", "fail", f"{folder} cannot be written", other)
-    free_bytes = shutil.disk_usage(existing).free
-    advice = f"free 2 GiB, or {other}" if free_bytes < WANTED_DISK_BYTES else ""
-    return DoctorCheck("disk", "warn" if advice else "ok", f"{free_bytes / 1024**3:,.1f} GiB free for {folder}", advice)
+    free_gib = shutil.disk_usage(existing).free / 1024**3
+    advice = f"free 2 GiB, or {other}" if free_gib < 2 else ""
+    return DoctorCheck("disk", "warn" if advice else "ok", f"{free_gib:,.1f} GiB free for {folder}", advice)
 
 
 def check_storage(settings: Settings) -> DoctorCheck:
@@ -226,8 +220,7 @@ def check_artifact(settings: Settings) -> DoctorCheck:
         artifact = find_artifact(settings.artifact_root, model_name(settings.model), settings.target, kind=kind)
     except ArtifactRefused:
         found = f"{settings.model} is not compiled for {settings.target} yet below {settings.artifact_root}"
-        advice = "`corelane serve` compiles it at its first start, `corelane compile` now; --data names another folder"
-        return DoctorCheck("model", "warn", found, advice)
+        return DoctorCheck("model", "warn", found, "`corelane serve` compiles it at its start, `corelane compile` now")
     manifest = artifact.manifest
     found = f"{manifest.version_id} for {manifest.task}, {manifest.dtype}, {len(manifest.buckets)} buckets"
     if manifest.format != TORCHSCRIPT and not added_formats()[manifest.format].is_installed:
@@ -239,8 +232,8 @@ def check_artifact(settings: Settings) -> DoctorCheck:
         return DoctorCheck("model", "fail", f"{found}; it does not load: its calibration is refused", error.detail)
     how = "not calibrated: its scores are no probabilities" if calibration is None else calibration.described
     if missing := missing_instructions(manifest):
-        lacks = f"chosen on a CPU with {', '.join(missing)}, which this one lacks"
-        return DoctorCheck("model", "warn", f"{found}; {lacks}; {how}", COMPILE_HERE)
+        found += f"; made for {', '.join(missing)}, which this one lacks"
+        return DoctorCheck("model", "warn", f"{found}; {how}", COMPILE_HERE)
     return DoctorCheck("model", "ok", f"{found}; {how}")
 
 

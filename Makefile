@@ -214,13 +214,8 @@ image: ## Build the image, labelled with version and revision; IMAGE=NAME:TAG IM
 	docker build --build-context wheels=$(or $(CORELANE_WHEELS),deploy/wheels) --build-arg REVISION=$(REVISION) \
 		$(foreach name,PYTHON_IMAGE HASHES,$(if $($(name)),--build-arg $(name)=$($(name)))) $(IMAGE_OPTIONS) --tag $(IMAGE) .
 
-.PHONY: compose-files
-compose-files: $(VENV)/.installed-dev ## Write docker-compose.yml, and the files that tests compare, again
-	@$(BIN)/corelane compose --cores 2 --output docker-compose.yml
-	@$(BIN)/python -m tests.plugins.fleet.test_compose
-
 .PHONY: compose-lab
-compose-lab: $(VENV)/.installed-dev ## Run the compose file in a real Docker engine: up, kill a worker, monitoring, down
+compose-lab: $(VENV)/.installed-dev ## Run the compose file in a real Docker engine: up, kill each container, monitoring, down
 	@$(BIN)/python -m tests.lab.compose
 
 .PHONY: clean

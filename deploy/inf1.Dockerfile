@@ -4,7 +4,7 @@
 # Build from the repository's root:
 #   docker build -f deploy/inf1.Dockerfile -t corelane-inf1 .
 # To compile without a device:  docker run -v data:/data corelane-inf1 corelane compile qa-minilm --target inf1 --cpu-backend
-# With devices, name each:      docker run --device=/dev/neuron0 …      `corelane compose --target inf1` writes a file.
+# With devices, name each:      docker run --device=/dev/neuron0 …      deploy/compose/neuron.yml uses it.
 ARG UV_IMAGE=ghcr.io/astral-sh/uv:0.9
 ARG NEURON_IMAGE=public.ecr.aws/neuron/pytorch-inference-neuron:1.13.1-neuron-py310-sdk2.20.2-ubuntu20.04
 

@@ -3,7 +3,7 @@
 # Build from the repository's root:   docker build -f deploy/neuron.Dockerfile -t corelane-neuron .
 # To compile without a device:        docker run -v data:/data corelane-neuron corelane compile qa-minilm --target inf2 --cpu-backend
 # With devices, name each of them:    docker run --device=/dev/neuron0 …
-# The host needs the driver, aws-neuronx-dkms 2.29. `corelane compose --target inf2` writes a file that uses this image.
+# The host needs the driver, aws-neuronx-dkms 2.29. deploy/compose/neuron.yml uses this image.
 ARG NEURON_IMAGE=public.ecr.aws/neuron/pytorch-inference-neuronx:2.9.0-neuronx-py312-sdk2.31.1-ubuntu24.04
 
 # Corelane and what it adds to the image's own packages, in an environment on top of them.

@@ -14,7 +14,6 @@ from corelane.domain.jobs import DEFAULT_TASK, UNLESS_NULL
 from corelane.domain.overview import device_figures
 from corelane.domain.pauses import Pause, PauseKind
 from corelane.errors import NotFound
-from corelane.store.scaling import read_stopped
 from corelane.submitting.model_tasks import no_such_model
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 503))
@@ -50,7 +49,7 @@ class CoreInfo(BaseModel):
     state: str = Field(
         description="starting, idle, busy; failed (no model loaded), waiting (another process holds the core, or it "
         "recovers), restarting (its process is being replaced), out_of_service (it is broken and takes no more), "
-        "lost once its heartbeat has stopped, or stopped (by the autoscaler of its host)."
+        "or lost once its heartbeat has stopped."
     )
     pid: int | None = None
     node: str | None = Field(None, description="Its worker's name in Celery and Flower.")
@@ -78,7 +77,7 @@ class CoreInfo(BaseModel):
 
 
 class CoreList(BaseModel):
-    """Every core that lives, was lost a while ago, or that an autoscaler has stopped."""
+    """Every core that lives or was lost a while ago."""
 
     object: Literal["list"] = "list"
     data: list[CoreInfo]
@@ -163,14 +162,7 @@ def read_core(raw: dict[str, Any]) -> CoreInfo:
 @router.get("/cores", dependencies=[AS_READER])
 async def list_cores(state: StateDep) -> CoreList:
     """List the cores and their states."""
-    found, stopped = await state.fleet.cores(), await read_stopped(state.link)
-    cores = [read_core(raw) for raw in found if "state" in raw or raw["core"] not in stopped]
-    names = {core.core for core in cores}
-    cores += [
-        CoreInfo(core=name, state="stopped", last_beat_at=iso_time(at_ms))
-        for name, at_ms in stopped.items()
-        if name not in names
-    ]
+    cores = [read_core(raw) for raw in await state.fleet.cores()]
     return CoreList(data=sorted(cores, key=lambda core: core.core))
 
 

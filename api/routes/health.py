@@ -14,7 +14,7 @@ from api.middleware.fast_path import FastRequest
 from api.state import AppState
 from corelane.domain.conditions import DISK_FULL
 from corelane.errors import NotReady, Unavailable
-from corelane.metrics.definitions import STORE_UP
+from corelane.metrics.definitions import MIN_CORES, STORE_UP
 from corelane.metrics.exposition import MetricSample, render
 from corelane.store.gauges import read_all
 from corelane.store.health_issues import read_part_issues
@@ -63,10 +63,11 @@ async def ready(state: StateDep) -> Health:
     cores, store = await state.fleet.default_cores(), await read_redis(state.link)
     if not store.can_write:
         raise NotReady(f"Redis {DISK_FULL}")
-    if cores == 0 and not await may_sleep(state):
+    if cores < state.settings.min_cores or (cores == 0 and not await may_sleep(state)):
         codes = sorted({code for core in await state.fleet.cores() for code in reason_codes(core.get("reasons", "[]"))})
         found = f" ({', '.join(codes)})" if codes else ""
-        raise NotReady(f"no living core holds the default model{found}; GET /v1/cores has the reasons")
+        few = f"only {cores} of {state.settings.min_cores} cores hold" if cores else "no living core holds"
+        raise NotReady(f"{few} the default model{found}; GET /v1/cores has the reasons")
     waits = await read_waits(state.link)
     overdue = only_overdue(waits)
     details = {
@@ -89,7 +90,8 @@ async def metrics(state: StateDep) -> Response:
     with suppress(Unavailable):
         await state.flushing.flush()
     try:
-        shown = render(*await read_all(state.link))
+        series, samples = await read_all(state.link)
+        shown = render(series, [*samples, MetricSample(MIN_CORES, state.settings.min_cores)])
     except Unavailable:
         # No counter is shown: if it began again at 0, the service would look new.
         shown = render(None, [MetricSample(STORE_UP, 0)])
@@ -101,7 +103,7 @@ async def may_sleep(state: AppState) -> bool:
 
     It is not ready if cores run but cannot serve, or if the default model is not known yet.
     """
-    if state.settings.min_cores != 0 or not await state.fleet.has_default():
+    if not await state.fleet.has_default():
         return False
     states = {core["state"] for core in await state.fleet.cores() if "state" in core}
     return states <= {"starting", "restarting", "idle", "busy"}

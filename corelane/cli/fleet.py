@@ -24,7 +24,7 @@ BEGIN_S = 15
 MOST_NAMED = 4
 
 #: States of cores that will not load anything.
-GONE = ("lost", "out_of_service", "stopped")
+GONE = ("lost", "out_of_service")
 
 CoreOption = Annotated[str, typer.Option(help="A core, host/index, or `all`.")]
 WaitOption = Annotated[float, typer.Option("--wait", help="Seconds to wait until it is done; 0 returns at once.")]

@@ -21,7 +21,6 @@ from corelane.domain.batches import Batch, BatchList, FileList, FileObject
 from corelane.domain.job_requests import LinesHead
 from corelane.domain.jobs import Job, JobList, JobStatus, Priority, ResultList, TaskOptions, Webhook
 from corelane.domain.overview import Overview
-from corelane.domain.scaling import ScalingInfo
 
 #: Longest wait of one request, in seconds: below the 60 s after which proxies drop a silent connection.
 LONGEST_POLL_S = 55.0
@@ -287,11 +286,6 @@ def cores() -> Call[list[dict[str, Any]]]:
 def overview() -> Call[Overview]:
     """Return the state of the service: whether the backlog drains, lanes, cores, rates, and open issues."""
     return Call("GET", "/v1/overview", of(Overview))
-
-
-def scaling() -> Call[ScalingInfo]:
-    """Return how many cores there are, and how many the open work needs."""
-    return Call("GET", "/v1/scaling", of(ScalingInfo))
 
 
 def models() -> Call[list[dict[str, Any]]]:

@@ -173,7 +173,6 @@ class ClientMethods(BaseClient[Http]):
     redeliver = call(endpoints.redeliver)
 
     overview = call(endpoints.overview)
-    scaling = call(endpoints.scaling)
     usage = call(admin.usage)
     webhook_secrets = call(admin.webhook_secrets)
     create_webhook_secret = call(admin.create_webhook_secret)

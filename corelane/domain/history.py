@@ -27,7 +27,7 @@ class HistoryMark(BaseModel):
     """Something that was changed."""
 
     at: str
-    kind: str = Field(description="deploy, alias, load, unload, core, calibration, scale or pause.")
+    kind: str = Field(description="deploy, alias, load, unload, core, calibration or pause.")
     text: str
 
 

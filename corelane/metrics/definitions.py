@@ -138,9 +138,9 @@ DELIVERIES = _counter(
 MARKS = _counter(
     "marks",
     COUNTED,
-    "What was done to the service, by kind: deploy, alias, load, unload, core, calibration, scale, pause",
+    "What was done to the service, by kind: deploy, alias, load, unload, core, calibration, pause",
     "kind",
-    known=("deploy", "alias", "load", "unload", "core", "calibration", "scale", "pause"),
+    known=("deploy", "alias", "load", "unload", "core", "calibration", "pause"),
 )
 WAIT_S = _histogram("wait_seconds", COUNTED, LATENCY_S, "Time from a job's submission to its first claim", "priority")
 JOB_S = _histogram("job_seconds", COUNTED, LATENCY_S, "Time from a job's submission to its end", "priority")
@@ -201,13 +201,7 @@ BACKLOG_S = _gauge(
     "Time the cores need for all open work, at the rate at which they drain it; without a core, the time of one",
 )
 VERSION_CORES = _gauge("version_cores", "Living cores that hold the version", "version")
-DESIRED_CORES = _gauge(
-    "desired_cores",
-    "Cores that there should be: what open work asked for at most in the last minutes, and at least min_cores",
-)
-BACKLOG_CORE_S = _gauge(
-    "backlog_core_seconds", "Time one core would need for all open work, at the measured or remembered speed"
-)
+MIN_CORES = _gauge("min_cores", "Cores without which the service is not ready; 0 if the first job starts one")
 OPEN_JOBS = _gauge("open_jobs", "Jobs that are not final", "priority")
 OPEN_ITEMS = _gauge("open_items", "Items that are not final")
 WAITING_S = _gauge("waiting_seconds", "Time that work which could go on has waited for it", "what")

@@ -91,24 +91,12 @@ class GroupedFields(
         1000, ge=10, le=30_000, description="Longest wait for them, in milliseconds; then the status is 503."
     )
 
-    # How many cores there may be, and how many the work asks for
-    min_cores: int | None = Field(
-        None,
+    # Whether the service may be without cores
+    min_cores: int = Field(
+        1,
         ge=0,
-        description="Least cores, below which `corelane_desired_cores` never falls; one if unset. With 0 the service "
-        "is ready without any core, and the first job starts one.",
-    )
-    scale_backlog_s: float = Field(
-        30,
-        gt=0,
-        description="Time in which the cores should be able to do all open work, in seconds; more are wanted while "
-        "they would need longer.",
-    )
-    scale_in_s: float = Field(
-        300,
-        ge=0,
-        description="Time for which fewer cores must suffice before any is stopped, in seconds; longer than a model "
-        "takes to load.",
+        description="Cores with the default model without which `/readyz` says 503; 0 where a scaler may stop all, and "
+        "the first job starts one.",
     )
 
     # How long texts may be, and how much of them a core keeps

@@ -27,7 +27,6 @@ from corelane.store.overdue import CARRIERS, read_waits
 from corelane.store.pauses import read_pauses
 from corelane.store.plugin import StorePlugin
 from corelane.store.redis_info import Replication, read_info, read_redis
-from corelane.store.scaling import read_stopped
 
 #: The names of priorities as callers see them, by rank.
 PRIORITIES = {priority.rank: priority.value for priority in Priority}
@@ -107,10 +106,8 @@ def _ages(oldest: Iterable[Sequence[Any]]) -> dict[tuple[str, str], float]:
 async def read_all(link: CommonLink) -> tuple[Series, list[MetricSample]]:
     """Read the sums over all processes, and every gauge."""
     series, work, cores = parse(await read_sums(link)), await read_work(link), await Fleet(link).cores()
-    stopped = await read_stopped(link)
-    listed = [core for core in cores if "state" in core or core["core"] not in stopped]
     samples = [MetricSample(m.BACKLOG_S, await work.backlog_s(link))]
-    samples += [*_work_samples(work, series), *(sample for core in listed for sample in _core_samples(core, work))]
+    samples += [*_work_samples(work, series), *(sample for core in cores for sample in _core_samples(core, work))]
     outcomes, pending, dead, circuits = await DeliveryLog(link).counts()
     samples += [MetricSample(m.DELIVERIES, count, (outcome,)) for outcome, count in outcomes.items()]
     samples += [

@@ -21,7 +21,6 @@ from corelane.store.overdue import CARRIERS, only_overdue, read_waits
 from corelane.store.pauses import read_pauses
 from corelane.store.plugin import StorePlugin
 from corelane.store.redis_info import RedisState, read_redis
-from corelane.store.scaling import read_stopped
 
 #: What a `serve` reports about its parts counts for this time, in milliseconds. It reports every three seconds.
 BELIEVED_MS = 20_000
@@ -67,10 +66,8 @@ async def read_cores(link: CommonLink) -> list[dict[str, Any]]:
 
     A lost core is recognised because it is still listed among those that ask for work.
     """
-    cores, claimed, stopped = await Fleet(link).cores(), await link("HKEYS", keys.CLAIMED), await read_stopped(link)
-    return [
-        core for core in cores if "state" in core or (core["core"].encode() in claimed and core["core"] not in stopped)
-    ]
+    cores, claimed = await Fleet(link).cores(), await link("HKEYS", keys.CLAIMED)
+    return [core for core in cores if "state" in core or core["core"].encode() in claimed]
 
 
 async def read_issues(link: CommonLink, cores: Sequence[Mapping[str, Any]], work: Work) -> list[HealthIssue]:

@@ -98,10 +98,6 @@ rate = RedisKey("cl:rate:%s", "hash")  # second → owner → tokens answered in
 # Cores and models.
 core = RedisKey("cl:core:%s", "hash")  # the heartbeat: state, pid, versions, busy ratio, work done; lease_s
 CORES = RedisKey("cl:cores", "zset")  # core → time of its last heartbeat; 15 min after a loss
-SCALING = RedisKey("cl:scaling", "string")  # how many cores the work asks for, JSON: see store.scaling; 15 s
-ASKED = RedisKey("cl:asked", "zset")  # TIME:CORES → time: the cores that work asked for recently; scale_in_s
-SCALED = RedisKey("cl:scaled", "hash")  # host with an autoscaler → its cores, JSON; an hour after its last report
-SCALER = RedisKey("cl:scaler", "string")  # the process that computes SCALING; 10 s
 OUT_OF_SERVICE = RedisKey("cl:out_of_service", "set")  # cores that are broken and take no versions
 SPEEDS = RedisKey("cl:speeds", "hash")  # core → its speed in tokens/s
 LAST_SPEED = RedisKey("cl:last_speed", "string", stays=True)  # the speed that a core told last

@@ -14,8 +14,8 @@ from corelane.store import keys
 from corelane.store.link.link import CommonLink, pairs
 
 #: Kinds of marks in the history of the console: a deployment, a moved alias, a version that is wanted or no longer
-#: wanted, a core out of service or back, a new calibration, a core that an autoscaler started or stopped, a pause.
-MarkKind = Literal["deploy", "alias", "load", "unload", "core", "calibration", "scale", "pause"]
+#: wanted, a core out of service or back, a new calibration, a pause.
+MarkKind = Literal["deploy", "alias", "load", "unload", "core", "calibration", "pause"]
 
 #: How often a change of a placement is tried while others change it at the same time.
 PLACE_ATTEMPTS = 20

@@ -14,7 +14,7 @@ Object = Mapping[str, Any]
 NEURON_CORE, NEURON_DEVICES = "aws.amazon.com/neuroncore", ("aws.amazon.com/neuron", "aws.amazon.com/neurondevice")
 
 #: Figures that count running work, on which a scaler may act.
-SCALING_FIGURES = ("corelane_desired_cores", "corelane_backlog_core_seconds", "corelane_backlog_seconds")
+SCALING_FIGURES = ("corelane_backlog_seconds", "corelane_core_busy_ratio")
 
 #: A scaler that waits shorter before it stops the last worker throws away what took minutes to load, in seconds.
 LEAST_COOLDOWN_S = 600
@@ -186,7 +186,7 @@ def scaler_faults(objects: Sequence[Object]) -> Iterator[str]:
         yield from (f"{name_of(each)} {fault}" for fault in trigger_faults(each["spec"]))
         least = [data["data"].get("CORELANE_MIN_CORES", "1") for data in setting_maps(objects)]
         if each["spec"].get("minReplicaCount", 0) == 0 and "0" not in least:
-            yield f"{name_of(each)} never reaches zero: set CORELANE_MIN_CORES to 0, so that its figure may"
+            yield f"{name_of(each)} cannot come back from zero: set CORELANE_MIN_CORES to 0, so that the API takes jobs"
 
 
 def trigger_faults(spec: Object) -> Iterator[str]:

@@ -97,10 +97,7 @@ OVERVIEW = Board(
             [
                 Panel("Busy", [("corelane_core_busy_ratio", "{{core}}")], "percentunit"),
                 Panel("Up", [("corelane_core_up", "{{core}}")], kind="state-timeline"),
-                Panel(
-                    "Cores that there are and should be",
-                    [("sum(corelane_core_up)", "up"), ("max(corelane_desired_cores)", "wanted")],
-                ),
+                Panel("Cores that there are", [("sum(corelane_core_up)", "up")]),
                 Panel("Tokens a second", [("corelane:tokens:rate5m", "{{version}}")], stacked=True),
             ],
         ),

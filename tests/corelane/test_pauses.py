@@ -8,9 +8,7 @@ from corelane.domain.dispatch import PUBLIC
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Priority
 from corelane.domain.pauses import PauseKind, Pauses
-from corelane.domain.scaling import ScalingInfo
 from corelane.errors import NotFound
-from corelane.plugins.fleet.scaler import Scaler
 from corelane.settings import Settings
 from corelane.store.fleet import Announcer
 from corelane.store.gauges import Work, read_work
@@ -200,23 +198,6 @@ def test_job_in_a_file_is_fed_no_further_while_paused_and_whole_afterwards(bench
         while feeder.feed(job):
             pass
     assert bench.get(job).succeeded == 3000
-
-
-def scaling(bench: Bench) -> ScalingInfo:
-    found = bench.with_link(lambda link: Scaler(link, "k", bench.settings).look())
-    assert found is not None
-    bench.raw.delete("cl:asked")
-    return found
-
-
-def test_paused_backlog_asks_for_no_cores(bench: Bench) -> None:
-    bench.core("a/0", 100.0)
-    bench.raw.hset("cl:core:a/0", "versions", f'["{VERSION}"]')
-    bench.submit(800, owner=ANN)
-    asked = scaling(bench).asked
-    assert asked > 1
-    pause(bench, "owner", ANN)
-    assert scaling(bench).asked == 1
 
 
 def test_promise_gives_no_time_for_what_is_paused_and_lets_nobody_wait_for_it(bench: Bench) -> None:

@@ -1,5 +1,6 @@
 """The ECS files: botocore takes them by AWS' own service models, commands and settings exist, policies allow little."""
 
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -10,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from corelane.client import Client
-from corelane.domain.scaling import ScalingInfo
+from corelane.metrics import definitions as m
+from corelane.metrics.exposition import MetricSample, render
+from corelane.metrics.series import parse
 from corelane.settings import Settings
 from tests.deploy.commands import check_command
 
@@ -50,7 +52,6 @@ VALUES = {
     "ACCESS_POINT": "fsap-0eeeeeeeeeeeeeeee",
     "REDIS_URL_ID": "a1B2c3",
     "WEBHOOK_SECRET_ID": "d4E5f6",
-    "API_KEY_ID": "g7H8i9",
 }
 
 #: Commands and options that the command line adds to the operations of the services.
@@ -211,12 +212,22 @@ def test_actions_are_known_to_their_services() -> None:
                     assert name in model_of(model).operation_names, action
 
 
-def test_metric_filters_read_what_the_service_tells() -> None:
-    fields = ScalingInfo.model_fields
-    for path in FOLDER.glob("metric-*.json"):
-        [metric] = read(path)["metricTransformations"]
-        assert metric["metricValue"].removeprefix("$.") in fields
-        assert read(path)["filterPattern"] == f'{{ $.object = "{fields["object"].default}" }}'
+def test_metric_filter_reads_what_the_container_beside_the_api_tells(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, scaling = read(FOLDER / "task-api.json")["containerDefinitions"]
+    [code] = scaling["command"]
+    samples = [MetricSample(m.BACKLOG_S, 45.0), *(MetricSample(m.CORE_BUSY, busy, (f"a/{busy}",)) for busy in (1, 0.5))]
+    shown = render(parse({}), samples)
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: io.BytesIO(shown))
+    monkeypatch.setattr("time.sleep", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        exec(compile(code, "scaling", "exec"), {})
+    told = json.loads(capsys.readouterr().out)
+    filtered = read(FOLDER / "metric-load.json")
+    [metric] = filtered["metricTransformations"]
+    assert told[metric["metricValue"].removeprefix("$.")] == 150.0
+    assert filtered["filterPattern"] == f'{{ $.object = "{told["object"]}" }}'
 
 
 def test_guide_sets_every_name_and_tells_of_every_file() -> None:
@@ -241,11 +252,3 @@ def test_aws_commands_of_the_guide_exist_with_their_options() -> None:
         shape = model.operation_model(operations[command]).input_shape
         known = {words(name, "-") for name in shape.members} if shape else set()
         assert set(re.findall(r"--([a-z0-9-]+)", rest)) <= known | OWN_OPTIONS, f"aws {service} {command}"
-
-
-def test_container_that_tells_of_scaling_asks_the_client_for_it() -> None:
-    _, scaling = read(FOLDER / "task-api.json")["containerDefinitions"]
-    [code] = scaling["command"]
-    compile(code, "scaling", "exec")
-    assert "client.scaling()" in code
-    assert callable(getattr(Client, "scaling", None))

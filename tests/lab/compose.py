@@ -1,8 +1,8 @@
 """``make compose-lab``: the compose file in a real Docker engine, from a fresh clone of the last commit.
 
-It comes up for two cores and answers a question by curl. A worker is killed in the middle of a job: it is restarted,
-and the job ends with every answer. Then `down` leaves nothing. The second half is the profile `monitoring`: every query
-of the boards has data. It prints a line for each thing shown, and ends with status 1 at the first that is not so.
+It comes up for two cores and answers a question by curl. Each container is killed in the middle of a job: it is
+restarted, and the job ends with every answer. Then `down` leaves nothing. The second half is the monitoring: every
+query of the boards has data. It prints a line for each thing shown, and ends with status 1 at the first that is not so.
 """
 
 import argparse
@@ -58,23 +58,18 @@ def ask(url: str, body: object = None) -> Any:
         return json.load(answer)
 
 
-def show_the_file(project: Project) -> None:
-    """Show that the file of a fresh clone is the command's, and that overrides and other targets' files are taken."""
-    corelane = (sys.executable, "-m", "corelane", "compose", "--cores")
-    project.run(*corelane, "2", "--output", "docker-compose.yml")
-    show("the file for two cores is the repository's", project.run("git", "status", "--porcelain") == "")
-    for cores in (1, 5):
-        project.run(*corelane, str(cores), "--override", "--output", "override.yml")
-        files = ("-f", "docker-compose.yml", "-f", "override.yml")
-        services = json.loads(project.compose(*files, "config", "--format", "json"))["services"]
-        workers = [name for name, each in services.items() if "worker-" in name and each.get("scale") != 0]
-        show(f"an override makes it {cores}", len(workers) == cores)
-    (project.folder / "override.yml").unlink()
-    for target in ("inf2", "trn2", "inf1", "cuda"):
-        project.run(*corelane, "3", "--target", target, "--output", "other.yml")
-        project.compose("-f", "other.yml", "--profile", "neuron", "config", "--quiet")
-        show(f"Compose takes the file for three cores of {target}", True)
-    (project.folder / "other.yml").unlink()
+def show_the_files(project: Project) -> None:
+    """Show that Compose takes each file that is added to the first."""
+    first = ("-f", "docker-compose.yml")
+    for files in (
+        ("compose/neuron",),
+        ("compose/cuda",),
+        ("compose/neuron", "compose/core-each"),
+        ("monitoring/compose",),
+    ):
+        added = [word for file in files for word in ("-f", f"deploy/{file}.yml")]
+        project.compose(*first, *added, "config", "--quiet")
+        show(f"Compose takes {' and '.join(files)}", True)
 
 
 def show_rights(project: Project) -> None:
@@ -89,31 +84,32 @@ def show_rights(project: Project) -> None:
         show(f"{service}: a user, no capabilities, a read-only root", is_user and none and is_bound and is_fixed)
 
 
-def show_a_killed_worker(project: Project) -> None:
-    """Show that a worker killed in the middle of a job comes back by itself, and the job ends with every answer."""
+def show_kills(project: Project) -> None:
+    """Show that each container that is killed in the middle of a job comes back by itself, and the job is done."""
     items = [{"question": question, "context": context} for question, context in PASSAGES.values()]
-    job = ask(f"{project.url}/v1/jobs", {"items": (items * (ITEMS // len(items) + 1))[:ITEMS]})["id"]
-    counts: Callable[[], Any] = lambda: ask(f"{project.url}/v1/jobs/{job}")  # noqa: E731
-    wait_for("the job runs", lambda: counts()["status"] == "running")
-    # All its processes but the first die, and that one ends with them: as at a crash.
-    project.compose("exec", "-T", "worker-0", "sh", "-c", "kill -9 -1", check=False)
-    say(f"worker-0 is killed: {project.state('worker-0')}, the job has {counts()['counts']}")
-    wait_for("the engine started it again", lambda: project.state("worker-0")[2] >= 1)
-    wait_for("its job is done", lambda: counts()["status"] == "succeeded")
-    found = counts()["counts"]
-    show(f"every item was answered: {found}", found["succeeded"] == ITEMS)
-    wait_for("the worker is healthy again", lambda: project.state("worker-0")[:2] == ("running", "healthy"))
+    for service in ("workers", "keeper", "deliveries", "flower", "api", "redis"):
+        job = ask(f"{project.url}/v1/jobs", {"items": (items * (ITEMS // len(items) + 1))[:ITEMS]})["id"]
+        wait_for("a job runs", lambda job=job: state_of(project, job)["status"] == "running")  # type: ignore[misc]
+        before = project.state(service)[2]
+        # All its processes but the first die, and that one ends with them: as at a crash.
+        project.compose("exec", "-T", service, "sh", "-c", "kill -9 -1", check=False)
+        wait_for(f"{service} is started again", lambda s=service, n=before: project.state(s)[2] > n)  # type: ignore[misc]
+        wait_for("its job is done", lambda job=job: state_of(project, job)["status"] == "succeeded")  # type: ignore[misc]
+        found = state_of(project, job)["counts"]
+        show(f"every item was answered: {found}", found["succeeded"] == ITEMS)
+        wait_for(f"{service} is healthy", lambda s=service: project.state(s)[:2] == ("running", "healthy"))  # type: ignore[misc]
     # `docker kill` counts as a stop by hand for the restart policy: Compose brings it back.
-    project.run("docker", "kill", "--signal", "KILL", project.container("worker-1"))
+    project.run("docker", "kill", "--signal", "KILL", project.container("workers"))
     project.compose("up", "--detach", "--wait")
-    show("a worker after `docker kill` and `up` is healthy", project.state("worker-1")[:2] == ("running", "healthy"))
+    show("workers after `docker kill` and `up` are healthy", project.state("workers")[:2] == ("running", "healthy"))
 
 
-def show_logs(project: Project) -> None:
-    corelane = (sys.executable, "-m", "corelane")
-    said = project.run(*corelane, "logs", "worker", "--tail", "3")
-    show("`corelane logs worker` shows both workers", "worker-0-1" in said and "worker-1-1" in said)
-    show("and no other part", "keeper-1" not in said)
+def state_of(project: Project, job: str) -> Any:
+    """Return a job; nothing of it while the API is away."""
+    try:
+        return ask(f"{project.url}/v1/jobs/{job}")
+    except OSError:
+        return {"status": None}
 
 
 def main() -> None:
@@ -127,9 +123,10 @@ def main() -> None:
     project = Project(Path(tempfile.mkdtemp(prefix="corelane-lab-")))
     try:
         project.clone()
+        project.configure(cores="2")
         project.environment["REVISION"] = project.run("git", "rev-parse", "HEAD").strip()
         say(f"cloned {project.run('git', 'log', '-1', '--format=%h %s').strip()}")
-        show_the_file(project)
+        show_the_files(project)
         # All parts run one image, so one of them is built.
         project.compose("build", "api")
         size = project.run("docker", "image", "inspect", "corelane", "--format", "{{.Size}}")
@@ -140,16 +137,15 @@ def main() -> None:
         answer = json.loads(project.run(*curl, f"{project.url}/v1/answers"))["answer"]
         show(f"a question by curl: {answer['text']!r}", answer["text"] == "Ada")
         show_rights(project)
-        show_a_killed_worker(project)
-        show_logs(project)
+        show_kills(project)
         show_monitoring(project, say, show, wait_for)
         if not keep:
-            project.run(sys.executable, "-m", "corelane", "down")
+            project.compose("down")
             left = {line.split()[0] for line in project.leftovers()}
-            show("`corelane down` leaves the volumes alone", left == {"volume"})
+            show("`docker compose down` leaves the volumes alone", left == {"volume"})
             project.compose("up", "--detach", "--wait")
             show("it comes up again with them", True)
-            project.compose("--profile", "monitoring", "down", "--volumes")
+            project.compose("down", "--volumes")
             show("`docker compose down -v` leaves nothing", project.leftovers() == [])
     finally:
         if not keep:

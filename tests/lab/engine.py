@@ -31,6 +31,11 @@ class Project:
     def clone(self) -> None:
         self.run("git", "clone", "--quiet", "--depth", "1", f"file://{ROOT}", str(self.folder), cwd=ROOT)
 
+    def configure(self, **settings: str) -> None:
+        """Add settings to the clone's `.env`, which containers read."""
+        with (self.folder / ".env").open("a") as file:
+            file.writelines(f"CORELANE_{name.upper()}={value}\n" for name, value in settings.items())
+
     def run(self, *argv: str, cwd: Path | None = None, check: bool = True) -> str:
         """Run a command in the clone; return what it said, or raise SystemExit with it."""
         done = subprocess.run(
@@ -68,7 +73,7 @@ class Project:
     def remove(self) -> None:
         """Remove all of it, whatever is left, and the clone."""
         if self.folder.exists():
-            self.compose("--profile", "*", "down", "--volumes", "--remove-orphans", check=False)
+            self.compose("down", "--volumes", "--remove-orphans", check=False)
             shutil.rmtree(self.folder)
 
 

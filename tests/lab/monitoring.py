@@ -1,4 +1,4 @@
-"""The profile `monitoring` in the lab: Prometheus scrapes, and every query of the boards has data.
+"""The monitoring in the lab: Prometheus scrapes, and every query of the boards has data.
 
 Where the published images cannot be had, Debian's Prometheus stands in for that of Prometheus, in an image made here.
 There is no such stand-in for Grafana (neither Debian nor PyPI nor npm has it), so without its image the boards' queries
@@ -71,7 +71,7 @@ class Prometheus:
 
 def can_pull(project: Project, service: str) -> bool:
     """Return whether the image of a service can be had."""
-    argv = ["docker", "compose", "--profile", "monitoring", "pull", "--quiet", service]
+    argv = ["docker", "compose", "pull", "--quiet", service]
     try:
         done = subprocess.run(argv, cwd=project.folder, env=project.environment, capture_output=True, timeout=PULL_S)
     except subprocess.TimeoutExpired:
@@ -147,27 +147,28 @@ def show_monitoring(
     show: Callable[[str, bool], None],
     wait_for: Callable[[str, Callable[[], bool]], None],
 ) -> None:
-    """Start the profile, keep the service at work, and wait until every query of the boards has data."""
+    """Start Prometheus and Grafana, keep the service at work, and wait until every query of the boards has data."""
+    project.environment["COMPOSE_FILE"] = "docker-compose.yml:deploy/monitoring/compose.yml"
     has_grafana = can_pull(project, "grafana")
     if not can_pull(project, "prometheus"):
         build_stand_in(project)
         say("prom/prometheus cannot be had here: Debian's Prometheus stands in for it")
     if not has_grafana:
         say("NOT RUN: grafana/grafana cannot be had here, and no package index has Grafana")
-    services = project.compose("--profile", "monitoring", "config", "--services").split()
+    services = project.compose("config", "--services").split()
     if not has_grafana:
         services.remove("grafana")
-    project.environment |= {
-        # The receiver of webhooks is this machine, in whose network the containers are.
-        "CORELANE_WEBHOOK_SECRET": "whsec_" + "bGFiLWxhYi1sYWItbGFiLWxhYi1sYWI=",
-        "CORELANE_WEBHOOK_ALLOWED_NETWORKS": "172.16.0.0/12,192.168.0.0/16,10.0.0.0/8",
-        "CORELANE_MAX_OUTSTANDING_TOKENS": str(MOST_TOKENS),
-    }
+    # The receiver of webhooks is this machine, in whose network the containers are.
+    project.configure(
+        webhook_secret="whsec_" + "bGFiLWxhYi1sYWItbGFiLWxhYi1sYWI=",
+        webhook_allowed_networks="172.16.0.0/12,192.168.0.0/16,10.0.0.0/8",
+        max_outstanding_tokens=str(MOST_TOKENS),
+    )
     # All in one go: an API is not ready while new workers load their model.
-    project.compose("--profile", "monitoring", "up", "--detach", "--wait", *services)
+    project.compose("up", "--detach", "--wait", *services)
     # A limit is one of the figures, and nothing comes near this one.
     project.compose("exec", "-T", "redis", "redis-cli", "config", "set", "maxmemory", "8gb")
-    show("`docker compose --profile monitoring up -d --wait`", True)
+    show("`docker compose up -d --wait` with it", True)
     prometheus, over = Prometheus(project.ports["PROMETHEUS_PORT"]), threading.Event()
     wait_for("Prometheus scrapes the API", lambda: bool(prometheus.values('up{job="corelane"} == 1')))
     missing = panel_queries()

@@ -22,7 +22,7 @@ HEALTHY = {
     'corelane_core_device_errors_total{core="a/0",kind="hardware"}': "3x80",
     'corelane_core_device_errors_total{core="a/0",kind="mem_ecc_corrected"}': "3x80",
     'corelane_core_device_errors_total{core="a/0",kind="numerical"}': "0+10x80",
-    "corelane_desired_cores": "2x80",
+    "corelane_min_cores": "1x80",
     "corelane_open_items": "50x80",
     'corelane_items_total{version="m@1",outcome="succeeded"}': "0+600x80",
     'corelane_items_total{version="m@1",outcome="failed"}': "0+1x80",
@@ -105,12 +105,12 @@ SCENARIOS = [
         fires("NoWorkers", "CoreLost"),
     ),
     Scenario(
-        "an autoscaler has stopped all cores",
-        IDLE | dict.fromkeys(CORE_SERIES) | {"corelane_desired_cores": "2x50 0x50"},
+        "a scaler has stopped all cores",
+        IDLE | dict.fromkeys(CORE_SERIES) | {"corelane_min_cores": "0x80"},
     ),
     Scenario(
         "no core comes although work wants one",
-        dict.fromkeys(CORE_SERIES) | {"corelane_desired_cores": "0x50 1x50"},
+        dict.fromkeys(CORE_SERIES) | {"corelane_min_cores": "0x80", "corelane_backlog_seconds": "0x50 5x50"},
         fires("NoWorkers"),
     ),
     Scenario("one core is lost", {'corelane_core_up{core="a/1"}': "1x50 0x50"}, fires("CoreLost")),
@@ -180,13 +180,6 @@ SCENARIOS = [
         "a core's process is killed again and again",
         {'corelane_core_items_total{core="a/0"}': "0+60x50 0 60 0 60 0 60 0 60x40"},
         fires("CoreCrashLoop"),
-    ),
-    Scenario(
-        "an autoscaler stops and starts a core every few minutes",
-        {
-            'corelane_core_items_total{core="a/0"}': "0+60x50 0 60 0 60 0 60 0 60x40",
-            'corelane_marks_total{kind="scale"}': "0x50 1+1x7 8x40",
-        },
     ),
     Scenario(
         "a core is held by another process for minutes",

@@ -35,7 +35,6 @@ from corelane.store.backlog import read_drain_rate
 from corelane.store.gauges import Work, count_open_items, read_work
 from corelane.store.health_issues import read_cores, read_issues
 from corelane.store.link.link import CommonLink, call, pairs, texts, to_ms
-from corelane.store.scaling import read_stopped
 
 #: An overview is reused for this time, in seconds, so that many readers cause one reading a second.
 KEPT_S = 0.8
@@ -75,18 +74,15 @@ async def read_overview(link: CommonLink) -> Overview:
     )
     now_ms, series = to_ms(now), parse({field.decode(): float(amount) for field, amount in pairs(sums)})
     growth = Growth.since(minute_ago, now_ms, series)
-    work, cores, stopped = await read_work(link), await read_cores(link), await read_stopped(link)
+    work, cores = await read_work(link), await read_cores(link)
     cores = sorted(cores, key=lambda core: in_order(core["core"]))
-    living, known = [core for core in cores if "state" in core], {core["core"] for core in cores}
+    living = [core for core in cores if "state" in core]
     return Overview(
         at=iso_time(now_ms),
         waiting=waiting_info(count_open_items(series), work, await read_drain_rate(link), len(living)),
         last_minute=DoneCount() if growth is None else done(growth),
         latency=LatencyInfo() if growth is None else latency(growth),
-        cores=[
-            *(core_of(core, work.claimed.get(core["core"], 0)) for core in cores),
-            *(CoreOverview(name=core, state="stopped") for core in stopped if core not in known),
-        ],
+        cores=[core_of(core, work.claimed.get(core["core"], 0)) for core in cores],
         models=[
             model_of(version, work, growth, len(living))
             for version in sorted(work.holders.keys() | work.outstanding.keys())

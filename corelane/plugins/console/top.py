@@ -42,7 +42,7 @@ REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
 TERMINATED = 143
 
 #: States of healthy cores, with their colours; all others are red.
-STATES = {"busy": "green", "idle": "dim", "stopped": "dim", "starting": "yellow", "restarting": "yellow"}
+STATES = {"busy": "green", "idle": "dim", "starting": "yellow", "restarting": "yellow"}
 
 #: Columns that are left out of a narrow terminal, in this order. Names and states always have room.
 SPARE = ("runtime", "host", "device", "padding", "claimed", "of cores", "restarts", "memory", "in/s", "items", "oldest")

@@ -7,8 +7,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
+.PHONY: $(shell grep -oE "^[a-z0-9-]+:" $(firstword $(MAKEFILE_LIST)) | tr -d :)
 
-.PHONY: help
 help: ## List what make can do
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2 }'
 
@@ -20,14 +20,11 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	deploy/install.sh $(VENV) dev $(PYTHON)
 	@touch $@
 
-.PHONY: install
 install: $(VENV)/.installed ## Set up .venv with everything needed to run
 
-.PHONY: demo
 demo: install ## Set up everything and answer examples/questions.jsonl
 	@$(BIN)/python examples/demo.py
 
-.PHONY: serve
 serve: install ## Run the whole service on this machine until Ctrl-C
 	@$(BIN)/corelane serve
 
@@ -44,53 +41,35 @@ REDIS_TESTS := $(addprefix tests/,corelane plugins redis_servers)
 WORKERS ?= auto
 SUITE := $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder -p tests.again
 
-.PHONY: test
 test: $(VENV)/.installed-dev ## Run the test suite
 	$(SUITE) $(addprefix --ignore=,$(LONG_RUNS))
 
-.PHONY: test-fast
 test-fast: $(VENV)/.installed-dev ## Run the tests that start no process and compile nothing
 	$(SUITE) --fast $(addprefix --ignore=,$(LONG_RUNS))
 
-.PHONY: test-long-runs
 test-long-runs: $(VENV)/.installed-dev ## Run the short form of each long run: benchmarks, browser, chaos, failovers, families, hosts, Neuron
 	$(SUITE) --families $(LONG_RUNS)
 
-.PHONY: families
 families: $(VENV)/.installed-dev ## Try every architecture that answers questions, rare ones too
 	$(BIN)/python -m pytest -n 2 tests/families --families
 
-.PHONY: models-table
 models-table: $(VENV)/.installed-dev ## Write the tables of docs/28-models.md
 	$(BIN)/python -m tests.families.table
 
-.PHONY: chromium
 chromium: ## Install Debian's chromium for the tests of the console, if it is missing and this user may
 	@command -v chromium >/dev/null || deploy/debian.sh chromium "the tests of the console"
 
-.PHONY: nginx
 nginx: ## Install Debian's nginx for the tests of docs/23-security.md and docs/22-redis.md, if it is missing and this user may
 	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || deploy/debian.sh nginx "the tests of nginx in front"
 
-.PHONY: typescript
 typescript: ## Get what checks the OpenAPI document and makes types of it, from npm, which Debian has
 	@command -v npm >/dev/null || deploy/debian.sh npm "the tests of a client in TypeScript"
 	@cd tests/typescript && npm install --silent --no-package-lock --no-audit --no-fund || \
 		echo "no tools of TypeScript: the tests of a client in it are skipped" >&2
 
-.PHONY: test-browser
-test-browser: $(VENV)/.installed-dev chromium ## Run the tests of the console alone, in chromium
-	CORELANE_TEST_BROWSER=required $(BIN)/python -m pytest tests/browser
-
-.PHONY: prometheus
 prometheus: $(VENV)/.installed-dev ## Get Debian's Prometheus for the tests of alerts and boards
 	@$(BIN)/python -m tests.monitoring.prometheus
 
-.PHONY: test-monitoring
-test-monitoring: prometheus ## Test alerts and boards
-	$(BIN)/python -m pytest tests/monitoring tests/integration/test_monitoring.py
-
-.PHONY: test-acl
 test-acl: $(VENV)/.installed-dev ## Run the test suite as a user of Redis with the rights of `deploy/redis/users.acl`
 	REDIS_TEST_ACL=1 $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 
@@ -99,30 +78,24 @@ CPU_TESTS := tests/compile tests/tasks tests/plugins/backends tests/corelane/tes
 	tests/corelane/test_instructions.py tests/corelane/test_cpu_kinds.py
 CPU_KINDS ?= avx2 avx2_vnni avx512 avx512_vnni avx512_bf16 amx
 
-.PHONY: test-cpus
 test-cpus: $(VENV)/.installed-dev ## Run the tests of engines, compilers and tasks as on each kind of CPU that this one exceeds; CPU_KINDS=avx2
 	@for kind in $(CPU_KINDS); do $(SUITE) -q --cpu-kind $$kind --ignore=tests/compile/test_neuron_targets.py \
 		$(CPU_TESTS) || exit; done
 
-.PHONY: redis-servers
 redis-servers: $(VENV)/.installed-dev ## Get Debian's Redis 7, Redis 8 and Valkey 8 for the tests
 	@$(BIN)/python -m tests.redis_servers.debian
 
-.PHONY: test-servers
 test-servers: redis-servers ## Run the tests that talk to Redis on each of these servers, or on those in SERVERS
 	@servers=$$($(BIN)/python -m tests.redis_servers.debian $(or $(SERVERS),redis-7.0 redis-8.0 valkey-8.1)) || exit; \
 	for server in $$servers; do echo "$$server"; \
 		REDIS_TEST_SERVER=$$server REDIS_TEST_ACL=1 $(SUITE) -q --redis $(REDIS_TESTS) || exit; done
 
-.PHONY: kubernetes
 kubernetes: $(VENV)/.installed-dev ## Get what renders and checks the manifests for Kubernetes
 	@$(BIN)/python -m tests.deploy.kubernetes_tools
 
-.PHONY: test-kubernetes
 test-kubernetes: kubernetes ## Render every overlay for Kubernetes and check it
 	$(BIN)/python -m pytest tests/deploy/test_kubernetes.py
 
-.PHONY: check
 check: $(VENV)/.installed-dev ## Lint, types, import contracts, the Lua library
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -132,93 +105,69 @@ check: $(VENV)/.installed-dev ## Lint, types, import contracts, the Lua library
 	$(BIN)/python -m tests.house
 	$(BIN)/python -m tests.names
 
-.PHONY: house
 house: $(VENV)/.installed-dev ## Measure the house: how large it is, what its users meet, what imports what
 	@$(BIN)/python -m tests.house; $(BIN)/python -m tests.names | tail -n 1
 
-.PHONY: docs
 docs: $(VENV)/.installed-dev ## Write docs/reference.md: settings, error codes, commands and metrics, from the code
 	$(BIN)/python -m docs.generate
 
-.PHONY: bench
 bench: install ## Measure service and engine on SQuAD-format data: speed and right answers
 	@$(BIN)/python benchmarks/service.py
 
-.PHONY: bench-felt
 bench-felt: install ## Measure what people feel; BEFORE=CHECKOUT measures another state in turn
 	@$(BIN)/python benchmarks/felt.py $(if $(BEFORE),--before $(BEFORE))
 
-.PHONY: bench-promises
 bench-promises: install ## Measure promises, forecasts and Retry-After; BEFORE=CHECKOUT measures another state too
 	@$(BIN)/python benchmarks/promises.py $(if $(BEFORE),--before $(BEFORE))
 
-.PHONY: bench-queue
 bench-queue: install ## Measure the queue plane alone, over HTTP; BEFORE=CHECKOUT measures another state in turn
 	@$(BIN)/python benchmarks/queue_plane.py $(if $(BEFORE),--before $(BEFORE))
 
-.PHONY: bench-peers
 bench-peers: install ## Measure Corelane beside LitServe, Ray Serve, BentoML, FastAPI and Celery; PEERS="--rounds 1"
 	@benchmarks/peers/install.sh $(PYTHON)
 	@$(BIN)/python benchmarks/bench_peers.py $(PEERS)
 
-.PHONY: chaos
 chaos: $(VENV)/.installed-dev ## Break all that can break of a running service for half an hour, then audit; CHAOS="--seed 7 --chaos-model"
 	$(BIN)/python -m pytest tests/chaos --rounds 5 --faults 210 $(CHAOS)
 
-.PHONY: failover
 failover: redis-servers ## Promote a replica of Redis under load ten times, with and without CORELANE_REPLICAS_ACK, then audit
 	$(BIN)/python -m pytest tests/failover --rounds 10 -o timeout=3600
 
-.PHONY: namespaces
 namespaces: $(VENV)/.installed-dev ## Say loudly where the tests of several hosts cannot run
 	@$(BIN)/python -m tests.hosts.network
 
-.PHONY: hosts
 hosts: namespaces ## Cut a host off and heal it, five times, with a fleet on hosts of its own; HOSTS="--rounds 20"
 	$(BIN)/python -m pytest tests/hosts --rounds 5 --chaos-model $(HOSTS)
 
-.PHONY: s3
 s3: $(VENV)/.installed-dev ## Test storage and references against a real S3 server, and kill the keeper while it reads, fifty times
 	$(BIN)/python -m pytest tests/contracts/test_file_storage.py tests/workers/test_stored_items.py \
 		tests/plugins/files/test_references.py tests/plugins/files/test_by_reference.py --rounds 50 -o timeout=1800
 
-.PHONY: scale
 scale: $(VENV)/.installed-dev ## Take two cores away under load and bring them back, fifty times, then audit; SCALE="--seed 7"
 	$(BIN)/python -m pytest tests/scaling --rounds 50 $(SCALE)
 
-.PHONY: trip
 trip: $(VENV)/.installed-dev ## Print which functions one question enters, from the socket to its webhook, and their lines
 	$(BIN)/python -m pytest -s tests/integration/test_trip.py
 
-.PHONY: fuzz
-fuzz: $(VENV)/.installed-dev ## Send tens of thousands of made-up requests to a running service
-	$(BIN)/python -m pytest -s tests/integration/test_fuzz.py --fuzz 700 -o timeout=3600
-
-.PHONY: hashes
 hashes: $(VENV)/.installed-dev ## Write digests of the packages that are new in constraints/cpu.txt
 	$(BIN)/python deploy/hashes.py
 
-.PHONY: audit
 audit: ## Look for known vulnerabilities of the pinned packages
 	@deploy/audit.sh .venv-audit
 
-.PHONY: sbom
 sbom: $(VENV)/.installed ## Write a bill of materials to sbom.cdx.json; EXTRA=compile for that of the images
 	@$(BIN)/python deploy/sbom.py --extra $(or $(EXTRA),all) sbom.cdx.json
 
 IMAGE ?= corelane
 REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || echo unknown)
 
-.PHONY: image
 image: ## Build the image, labelled with version and revision; IMAGE=NAME:TAG IMAGE_OPTIONS=...
 	docker build --build-context wheels=$(or $(CORELANE_WHEELS),deploy/wheels) --build-arg REVISION=$(REVISION) \
 		$(foreach name,PYTHON_IMAGE HASHES,$(if $($(name)),--build-arg $(name)=$($(name)))) $(IMAGE_OPTIONS) --tag $(IMAGE) .
 
-.PHONY: compose-lab
 compose-lab: $(VENV)/.installed-dev ## Run the compose file in a real Docker engine: up, kill each container, monitoring, down
 	@$(BIN)/python -m tests.lab.compose
 
-.PHONY: clean
 clean: ## Remove what was installed, compiled and stored here
 	rm -rf $(VENV) .venv-audit sbom.cdx.json .corelane build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,5 +1,5 @@
 """Requests that nobody would send, made from the OpenAPI document and sent over real sockets: no answer is a 5xx, and
-each is one that the document foresees. `make fuzz` sends tens of thousands.
+each is one that the document foresees. `--fuzz 700 -o timeout=3600` sends tens of thousands.
 """
 
 import os
@@ -48,4 +48,4 @@ def test_every_answer_to_any_request_is_foreseen(
     assert generated == passed > 100 * examples // 10
     with null_fleet.client() as client:
         assert client.ready()
-    print(found[0])  # noqa: T201  # `make fuzz` shows it
+    print(found[0])  # noqa: T201  # `pytest -s` shows it

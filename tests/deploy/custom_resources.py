@@ -47,6 +47,7 @@ METRICS_API = closed(
     "url valueLocation targetValue",
     url=TEXT,
     valueLocation=TEXT,
+    format={"enum": ["json", "xml", "yaml", "prometheus"]},
     targetValue=NUMBER,
     activationTargetValue=NUMBER,
     authMode={"enum": ["apiKey", "basic", "tls", "bearer"]},

@@ -115,7 +115,7 @@ def test_service_model_finds_a_resource_type_that_is_none() -> None:
 @pytest.mark.parametrize("path", TASKS, ids=lambda path: path.name)
 def test_containers_run_commands_and_settings_that_exist(path: Path) -> None:
     for container in read(path)["containerDefinitions"]:
-        names = {each["name"] for each in (*container["environment"], *container["secrets"])}
+        names = {each["name"] for each in (*container.get("environment", ()), *container.get("secrets", ()))}
         assert {name.removeprefix("CORELANE_").lower() for name in names} <= set(Settings.model_fields)
         if container["entryPoint"] == ["corelane"]:
             check_command(["corelane", *container["command"]])
@@ -129,7 +129,7 @@ def test_containers_run_commands_and_settings_that_exist(path: Path) -> None:
 def test_no_secret_stands_in_a_task(path: Path) -> None:
     secret = {name for name, field in Settings.model_fields.items() if "Secret" in str(field.annotation)}
     for container in read(path)["containerDefinitions"]:
-        plain = {each["name"].removeprefix("CORELANE_").lower() for each in container["environment"]}
+        plain = {each["name"].removeprefix("CORELANE_").lower() for each in container.get("environment", ())}
         assert not plain & (secret | {"redis_url"})
         assert all(":secretsmanager:" in each["valueFrom"] for each in container["secrets"])
 

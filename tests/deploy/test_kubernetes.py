@@ -187,7 +187,7 @@ BROKEN = {
         lambda o: scaler(o)["triggers"][0]["metadata"].pop("ignoreNullValues"),
         "takes missing figures for no work",
     ),
-    "a figure that is never zero": (set_in(scaler, "minReplicaCount", 0), "never reaches zero"),
+    "a figure that is never zero": (set_in(scaler, "minReplicaCount", 0), "cannot come back from zero"),
     "no activation": (
         lambda o: scaler(o)["triggers"][0]["metadata"].pop("activationThreshold"),
         "set an activation threshold",

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.types import Receive
 
 from corelane.domain.api_keys import Caller, Scope
-from corelane.domain.jobs import Job, JobStatus
+from corelane.domain.jobs import INLINE_RESULTS, Job, JobStatus
 from corelane.errors import CorelaneError, Forbidden, JobExpired, NotFound, Unavailable
 from corelane.log import Outage, get_logger
 from corelane.metrics.definitions import RETRY_AFTER_ERROR, SUBMIT_S
@@ -92,7 +92,7 @@ class Completions:
     def __init__(self, store: JobStore, settings: Settings) -> None:
         self._store = store
         self._redis_url = settings.redis_url
-        self._ahead = settings.inline_results
+        self._ahead = INLINE_RESULTS
         self._waiting: dict[str, set[asyncio.Event]] = {}
         #: What the message at the end of a job said, by job, for jobs that requests wait for.
         self._told: dict[str, str] = {}
@@ -236,7 +236,7 @@ class Jobs:
         if wait.seconds is None or record.status.is_final:
             return record
         with self.completions.watch(record.id) as event:
-            found = await self._store.get(record.id, self._settings.inline_results)
+            found = await self._store.get(record.id, INLINE_RESULTS)
             return required(found and await self.completions.wait(found, wait, event), record.id)
 
     async def require(self, job_id: str, caller: Caller, ahead: int = 0) -> JobRecord:
@@ -276,7 +276,7 @@ class Jobs:
         if not record.status.is_final and not is_held:
             has_begun = record.status is JobStatus.RUNNING
             shown["waiting_for"] = await self._fleet.waiting_for(record.version, record.owner, has_begun=has_begun)
-        if results and record.status.is_final and record.total <= self._settings.inline_results and not record.dropped:
+        if results and record.status.is_final and record.total <= INLINE_RESULTS and not record.dropped:
             shown["results"] = await self._store.results(record, 0, record.total)
         return shown
 

@@ -15,6 +15,12 @@ from corelane.settings import Settings
 
 log = get_logger(__name__)
 
+#: Longest time for which a caller may take nothing of a response, in seconds.
+SEND_TIMEOUT_S = 60.0
+
+#: Requests that one connection over HTTP/2 may have under way: the least that RFC 9113 recommends.
+MOST_REQUESTS = 100
+
 #: Most connections that wait to be accepted.
 BACKLOG = 1024
 
@@ -53,14 +59,14 @@ def make_config(settings: Settings, bind: str, grace_s: float) -> Config:
     config.bind = [bind]
     [listener] = config.create_sockets().insecure_sockets
     # Connections inherit this option: the kernel cuts a connection whose caller does not receive what is sent.
-    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * settings.send_timeout_s))
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1000 * SEND_TIMEOUT_S))
     config.bind = [f"fd://{listener.detach()}"]
     config.backlog = BACKLOG
     config.graceful_timeout = grace_s
     config.keep_alive_timeout = BEHIND_PROXY_S if settings.trusted_hops else KEEP_ALIVE_S
     config.keep_alive_max_requests = NO_LIMIT
     config.h11_max_incomplete_size = HEAD_BYTES
-    config.h2_max_concurrent_streams = settings.max_connection_requests
+    config.h2_max_concurrent_streams = MOST_REQUESTS
     config.h2_max_header_list_size = HEAD_BYTES
     config.include_server_header = False
     return config

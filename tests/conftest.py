@@ -277,9 +277,11 @@ def raw(redis_url: str) -> Iterator[redis.Redis]:
 
 
 @pytest.fixture(scope="session")
-def read_once(redis_url: str) -> Settings:
+def read_once(redis_url: str) -> Iterator[Settings]:
     """Read the settings of all tests, as that takes 10 ms: long leases for busy machines, claims of several slices."""
-    return Settings(redis_url=redis_url, core_host="test", lease_s=60, bell_grace_s=0.2, claim_tokens=16_384)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("corelane.store.upkeep.BELL_GRACE_S", 0.2)
+        yield Settings(redis_url=redis_url, core_host="test", lease_s=60, claim_tokens=16_384)
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from corelane.log import Outage, PassedOver, get_logger
 from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.tracing import Tracer, open_tracer
-from workers.loops.loop import Loop, LoopsByQueue, LoopTools
+from workers.loops.loop import SWEEP_S, Loop, LoopsByQueue, LoopTools
 from workers.plugin import WorkerPlugin
 
 log = get_logger(__name__)
@@ -86,7 +86,7 @@ def sweeping(celery: Celery, settings: Settings, bell: str, outage: Outage, trac
         return lambda: sweep(celery, upkeep, tracer)
 
     end = bool if tracer is None else tracer.flush
-    return Loop("sweep", begin, pause_s=settings.sweep_s, outage=outage, end=end)
+    return Loop("sweep", begin, pause_s=SWEEP_S, outage=outage, end=end)
 
 
 def feeding(settings: Settings, bell: str, outage: Outage) -> Loop:
@@ -100,7 +100,7 @@ def feeding(settings: Settings, bell: str, outage: Outage) -> Loop:
         feeder = Feeder(settings, bell)
         return lambda: feed(feeder, name, loop.over.is_set)
 
-    loop = Loop("feed", begin, pause_s=settings.sweep_s, outage=outage, must_move=False)
+    loop = Loop("feed", begin, pause_s=SWEEP_S, outage=outage, must_move=False)
     return loop
 
 

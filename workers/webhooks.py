@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from corelane.domain.jobs import INLINE_RESULTS
 from corelane.domain.request_facts import trace_id
 from corelane.domain.webhook_secrets import OwnedSecret
 from corelane.errors import SetupError, StoreUnavailable, Unavailable
@@ -37,6 +38,12 @@ from corelane.webhooks.protocol import (
 )
 
 log = get_logger(__name__)
+
+#: Webhooks that one process posts at a time: they mostly wait for receivers.
+THREADS = 64
+
+#: Results of at most this many bytes are in the webhook's payload. Receivers often refuse bodies of much more.
+INLINE_BYTES = 16 * 1024
 
 #: A success is reported again for this time while Redis cannot be reached, in seconds, so that the receiver does not
 #: get it twice.
@@ -99,7 +106,7 @@ class WebhookSender:
         end = time.monotonic() + ROUND_S
         while time.monotonic() < end and not should_stop():
             await self._hold()
-            free = self._settings.webhook_threads - len(self._under_way)
+            free = THREADS - len(self._under_way)
             began_s = time.monotonic()
             taken = await self._store.take(free) if free else []
             for delivery in taken:
@@ -227,7 +234,7 @@ async def make_payload(settings: Settings, store: DeliveryStore, delivery: Deliv
         if job is None:
             raise ValueError(f"{delivery.id} has neither payload nor facts")
         results = []
-        if job.finished_ms is not None and 0 < job.total <= settings.inline_results and not job.dropped:
+        if job.finished_ms is not None and 0 < job.total <= INLINE_RESULTS and not job.dropped:
             try:
                 async with asyncio.timeout(RESULTS_S):
                     results = await store.results(job)
@@ -235,7 +242,7 @@ async def make_payload(settings: Settings, store: DeliveryStore, delivery: Deliv
                 raise StoreUnavailable("Redis does not reply in time") from None
         if sum(each["status"] == "succeeded" for each in results) != job.succeeded:
             results = []  # some are gone by now
-        limit, url = settings.webhook_inline_bytes, settings.public_url
+        limit, url = INLINE_BYTES, settings.public_url
         data = job_data(job.describe(usage=False), results, inline_bytes=limit, public_url=url)
     return event_payload(delivery.event, delivery.at_ms, data)
 

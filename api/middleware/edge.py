@@ -38,6 +38,9 @@ from corelane.metrics.definitions import HTTP_REQUEST_S, HTTP_REQUESTS
 from corelane.metrics.recorder import OTHER, Recorder
 from corelane.settings import Settings
 
+#: Longest silence in the middle of a request's body, in seconds: mobile networks pause for less.
+BODY_TIMEOUT_S = 30.0
+
 #: Most digits of a number that a caller sends. Longer ones are mistakes, and Python refuses thousands of digits.
 MOST_DIGITS = 18
 
@@ -204,7 +207,7 @@ class InnerLayer:
         if error is not None:
             await (section.refuse if section else refuse)(scope, source, send, error)
             return
-        received, is_whole, timeout_s = 0, False, self._settings.body_timeout_s
+        received, is_whole, timeout_s = 0, False, BODY_TIMEOUT_S
 
         async def receive() -> Message:
             nonlocal received, is_whole

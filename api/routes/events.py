@@ -20,7 +20,7 @@ from api.jobs import required
 from api.routes.streams import EventStream
 from api.state import AppState
 from corelane.domain.events import DATA, ID_PATTERN, EventType, parse_event_id
-from corelane.domain.jobs import Job
+from corelane.domain.jobs import INLINE_RESULTS, Job
 from corelane.errors import NotFound, Unavailable
 from corelane.log import get_logger
 from corelane.store.jobs.events import BEGINNING, EventId, StoredEvent
@@ -151,7 +151,7 @@ async def encode(state: AppState, record: JobRecord, event: StoredEvent) -> byte
     """Return an event in the form that is sent; raise NotFound if it must include the job, and the job is gone."""
     data: BaseModel
     if event.type == EventType.COMPLETED:
-        found = await state.store.get(record.id, state.settings.inline_results)
+        found = await state.store.get(record.id, INLINE_RESULTS)
         data = await state.jobs.describe(required(found, record.id))
     else:
         data = event.describe(record)

@@ -30,7 +30,7 @@ async def submit_lines(
     request: Request, state: StateDep, wait: WaitDep, caller: SubmitCaller, key: IdempotencyKey = None
 ) -> Response:
     """Take in a job of one item a line; the first line may be its head: options, priority and so on."""
-    once = None if key is None else by_key(caller.owner, key, "", state.settings.idempotency_ttl_s)
+    once = None if key is None else by_key(caller.owner, key, "")
     submitted = await take_lines(state, request.stream(), caller.owner, once, None)
     return await present_lines(state, submitted, wait)
 

@@ -35,7 +35,7 @@ from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.ids import is_job_id, new_job_id
 from corelane.domain.job_forecast import JobForecast, WorkForecast
 from corelane.domain.job_requests import JobRequest, is_in_place
-from corelane.domain.jobs import DEFAULT_TASK, Item, Job, JobList
+from corelane.domain.jobs import DEFAULT_TASK, INLINE_RESULTS, Item, Job, JobList
 from corelane.errors import InvalidInput, UnknownModel, WrongTask
 from corelane.store.jobs.idempotency import by_key, by_name, fingerprint
 from corelane.store.jobs.records import JobRecord
@@ -205,7 +205,7 @@ async def take_job(
     if name is not None:
         once = by_name(caller.owner, name, fingerprint("jobs", sent))
     elif key is not None:
-        once = by_key(caller.owner, key, fingerprint("jobs", sent), settings.idempotency_ttl_s)
+        once = by_key(caller.owner, key, fingerprint("jobs", sent))
     submission = Submission(
         body,
         caller.owner,
@@ -302,7 +302,7 @@ def wait_of(asked: FastRequest) -> CallerWait | None:
 
 async def show_job(state: AppState, job_id: str, caller: Caller, wait: CallerWait, known: str) -> Response:
     """Respond with a job, unless the caller already has it, according to ``If-None-Match``."""
-    record = await state.jobs.require(job_id, caller, state.settings.inline_results)
+    record = await state.jobs.require(job_id, caller, INLINE_RESULTS)
     waited = await state.jobs.wait(record, wait)
     shown = await state.jobs.shown(waited)
     if record.owner != caller.owner:

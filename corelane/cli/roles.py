@@ -24,6 +24,9 @@ from corelane.settings import Settings, read_settings
 if TYPE_CHECKING:
     from hypercorn.config import Config
 
+#: The user name for Flower.
+FLOWER_USER = "corelane"
+
 #: The extra that installs what a role needs, and the modules that must exist.
 NEEDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "redis": ("api", ("redis",)),
@@ -107,7 +110,7 @@ def flower_password(settings: Settings) -> str:
 
 def flower_env(settings: Settings, password: str) -> dict[str, str]:
     """Return the environment of Flower: the settings, with its own user and password."""
-    return settings.environment(core=None) | {"FLOWER_BASIC_AUTH": f"{settings.flower_user}:{password}"}
+    return settings.environment(core=None) | {"FLOWER_BASIC_AUTH": f"{FLOWER_USER}:{password}"}
 
 
 def worker_env(settings: Settings, slot: CoreSlot) -> dict[str, str]:
@@ -246,7 +249,7 @@ def flower() -> None:
     require_port(settings.flower_host, settings.flower_port, "CORELANE_FLOWER_PORT")
     password = flower_password(settings)
     if settings.flower_password is None:
-        typer.echo(f"Flower's password was generated: user {settings.flower_user}, password {password}")
+        typer.echo(f"Flower's password was generated: user {FLOWER_USER}, password {password}")
     _become(flower_argv(settings), flower_env(settings, password))
 
 

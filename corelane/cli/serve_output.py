@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from corelane.cli.plugin import CommandPlugin
+from corelane.cli.roles import FLOWER_USER
 from corelane.cli.supervisor import Level
 from corelane.cli.webhook_secrets import kept_secret
 from corelane.domain.addresses import local_url
@@ -92,7 +93,7 @@ def ready_facts(settings: Settings, password: str, roles: frozenset[str]) -> dic
     if "flower" in roles:
         facts |= {
             "flower": local_url(settings.flower_host, settings.flower_port),
-            "flower_user": settings.flower_user,
+            "flower_user": FLOWER_USER,
             "flower_password": password if settings.flower_password is None else "CORELANE_FLOWER_PASSWORD",
         }
     facts["redis"] = without_password(settings.redis_url)

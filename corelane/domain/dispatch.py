@@ -21,6 +21,10 @@ from typing import Any
 
 import orjson
 
+#: Most items in a slice, and most estimated tokens in a slice of several items: what a core answers in some hundred
+#: milliseconds, so that a slice that comes back is cheap, and in one claim that Redis hands out in a fraction of one.
+SLICE_ITEMS, SLICE_TOKENS = 32, 4096
+
 #: The name of the Celery task that rings a core.
 DRAIN_TASK = "corelane.drain"
 

@@ -24,6 +24,9 @@ from corelane.domain.timing import JobTiming
 from corelane.domain.usage import Usage
 from corelane.domain.wire import Entry, Open, Wire, at_most
 
+#: Jobs of at most this many items carry their results inline: one page of results.
+INLINE_RESULTS = 100
+
 #: The task of models and jobs that do not name one: there was no other.
 DEFAULT_TASK = "question-answering"
 

@@ -100,7 +100,6 @@ class Settings(GroupedFields):
     max_upload_bytes: int = Field(
         4 * 1024**3, ge=1024, description="Largest job taken as lines (NDJSON), in bytes; kept on disk, not in Redis."
     )
-    max_upload_items: int = Field(10_000_000, ge=1, description="Most items taken in one job sent as lines.")
     max_windows: int = Field(
         20_000,
         ge=1,
@@ -110,15 +109,8 @@ class Settings(GroupedFields):
         1024**2, ge=1024, description="Most bytes of a handler's output for an item, as JSON."
     )
     max_wait_s: float = Field(60, ge=0, description="Longest time a request may wait for a job, in seconds.")
-    inline_results: int = Field(100, ge=0, description="Jobs of at most this many items carry results inline.")
     results_ttl_s: int = Field(
         7 * 24 * 3600, ge=60, description="Time a finished job and its results are kept, seconds."
-    )
-    gone_ttl_s: int = Field(
-        7 * 24 * 3600, ge=1, description="Time for which a job no longer kept is still known as such (410), in seconds."
-    )
-    idempotency_ttl_s: int = Field(
-        24 * 3600, ge=1, description="Time for which an `Idempotency-Key` stands for its first request, in seconds."
     )
 
     # Keys and limits
@@ -149,15 +141,6 @@ class Settings(GroupedFields):
     cors_origins: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Origins of web pages that may call the API, comma-separated, or `*`; none by default."
     )
-    body_timeout_s: float = Field(
-        30, gt=0, description="Longest silence in the middle of a request's body, in seconds."
-    )
-    max_connection_requests: int = Field(
-        100, ge=1, description="Requests one connection over HTTP/2 may have under way."
-    )
-    send_timeout_s: float = Field(
-        60, gt=0, description="Longest time a caller may take nothing of a response, in seconds."
-    )
 
     # Cores and dispatch
     core: int | None = Field(None, ge=0, description="The core this process serves; set by `corelane worker`.")
@@ -167,10 +150,7 @@ class Settings(GroupedFields):
         description="Host part of core names: letters, digits, `-` and `_`.",
     )
     cores: int | None = Field(None, ge=1, description="Cores `serve` starts workers for; all it finds if unset.")
-    slice_items: int = Field(32, ge=1, le=128, description="Most items in a slice.")
-    slice_tokens: int = Field(4096, ge=64, description="Most estimated tokens in a slice of several items.")
     claim_tokens: int = Field(4096, ge=64, description="Estimated tokens a core keeps claimed ahead of its batches.")
-    claim_refs: int = Field(128, ge=1, le=1000, description="Most slices a core claims at a time.")
     max_outstanding_tokens: int = Field(
         50_000_000, ge=1000, description="Estimated tokens that may wait in all; jobs beyond are refused with 429."
     )
@@ -190,19 +170,16 @@ class Settings(GroupedFields):
         "twice the time for short items alone.",
     )
     linger_s: float = Field(1.0, ge=0, description="Time an idle drain waits for work before it ends, in seconds.")
-    drain_s: float = Field(60, gt=0, description="Longest time one drain task runs before it rings itself, in seconds.")
     lease_s: float = Field(6, gt=1, description="Time a lease lasts without being renewed, in seconds.")
     heartbeat_s: float = Field(1, gt=0, description="Time between a core's heartbeats, in seconds.")
-    stuck_s: float = Field(
-        300, gt=1, description="A core whose batch takes longer than this no longer renews its leases, in seconds."
-    )
     max_attempts: int = Field(3, ge=1, description="Attempts an item gets before it fails with `worker_lost`.")
-    sweep_s: float = Field(1, gt=0, description="Time between the keeper's sweeps, in seconds.")
-    bell_grace_s: float = Field(3, gt=0, description="Waiting work untouched for this long is rung for again, seconds.")
 
     # Accelerator cores
     exec_timeout_s: int = Field(
-        30, ge=1, description="Longest time a forward pass on a Neuron core may take, in seconds; below `stuck_s`."
+        30,
+        ge=1,
+        description="Longest time a forward pass on a Neuron core may take, in seconds; below 300 s, when a core is "
+        "taken for stuck.",
     )
     core_restarts: int = Field(
         5, ge=0, description="Restarts of a core's process within ten minutes, after which it goes out of service."
@@ -252,22 +229,6 @@ class Settings(GroupedFields):
         description="Pauses before the second and later attempts at a webhook, comma-separated seconds; 5 s to 10 h, "
         "27 h in all, by default.",
     )
-    webhook_inline_bytes: int = Field(
-        16 * 1024, ge=0, description="Results of at most this many bytes are in the webhook's payload; 0: never."
-    )
-    webhook_threads: int = Field(64, ge=1, le=1000, description="Webhooks that one process posts at a time.")
-    webhook_host_threads: int = Field(
-        4, ge=1, description="Webhooks under way to one host at a time; one, once it has failed."
-    )
-    webhook_circuit_failures: int = Field(
-        5, ge=1, description="Failures of a host in a row, after which its webhooks wait."
-    )
-    webhook_circuit_s: float = Field(
-        30, gt=0, description="Time they wait before one is tried, in seconds, and again each time that one fails."
-    )
-    webhook_dead_ttl_s: int = Field(
-        30 * 24 * 3600, ge=60, description="Time a webhook that was given up is kept for redelivery, in seconds."
-    )
     public_url: str | None = Field(
         None,
         pattern=r"^https?://\S+$",
@@ -277,7 +238,6 @@ class Settings(GroupedFields):
     # Flower
     flower_host: str = Field("127.0.0.1", description="Address Flower listens on.")
     flower_port: int = Field(5555, ge=0, le=65535, description="Port Flower listens on; 0 picks a free one.")
-    flower_user: str = Field("corelane", description="User name for Flower.")
     flower_password: SecretStr | None = Field(None, description="Password for Flower; generated and shown if unset.")
 
     # The command line

@@ -87,9 +87,6 @@ class GroupedFields(
         le=10,
         description="A job is accepted, and an end told, once this many replicas of Redis hold it; 0 does not ask.",
     )
-    replicas_ack_ms: int = Field(
-        1000, ge=10, le=30_000, description="Longest wait for them, in milliseconds; then the status is 503."
-    )
 
     # Whether the service may be without cores
     min_cores: int = Field(

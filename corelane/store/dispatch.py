@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from corelane.domain.dispatch import Ref
+from corelane.domain.dispatch import SLICE_TOKENS, Ref
 from corelane.domain.jobs import DEFAULT_TASK, TaskOptions
 from corelane.domain.prices import NOTHING
 from corelane.domain.request_facts import RequestFacts
@@ -22,6 +22,9 @@ from corelane.store.link.blocking import Link
 from corelane.store.link.library import Command
 from corelane.store.link.link import call, translated
 from corelane.tasks.results import failed_result
+
+#: Most slices that a core claims at a time. Lone items are slices of one, so this bounds the time of a claim in Redis.
+CLAIM_REFS = 128
 
 #: Longest time of one blocking pop, in seconds. It is short, so that the stop flag is seen and the bell does not
 #: expire.
@@ -228,8 +231,8 @@ class Dispatch:
             room=room.tokens,
             spare=max(room.tokens, room.spare),
             met=list(room.met),
-            refs=self._settings.claim_refs,
-            document=self._settings.slice_tokens,
+            refs=CLAIM_REFS,
+            document=SLICE_TOKENS,
             laden=request.laden,
             lease_ms=int(self._settings.lease_s * 1000),
             linger=request.linger,

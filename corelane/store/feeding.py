@@ -12,7 +12,7 @@ from itertools import groupby
 
 import orjson
 
-from corelane.domain.dispatch import Ref, cut_slices, encode_slice
+from corelane.domain.dispatch import SLICE_ITEMS, SLICE_TOKENS, Ref, cut_slices, encode_slice
 from corelane.errors import ItemsLost, NotFound, StorageFailed
 from corelane.log import get_logger
 from corelane.settings import Settings
@@ -190,10 +190,10 @@ class Feeder:
 
     def _cut(self, lines: Sequence[ItemLine]) -> Iterator[tuple[bool, int, int, int]]:
         """Cut lines into slices of only valid or only invalid lines, as (is_bad, first, count, tokens)."""
-        settings, first = self._settings, 0
+        first = 0
         for is_bad, run in groupby(lines, lambda line: line.error is not None):
             costs = [line.tokens for line in run]
-            for begin, count, tokens in cut_slices(costs, settings.slice_items, settings.slice_tokens):
+            for begin, count, tokens in cut_slices(costs, SLICE_ITEMS, SLICE_TOKENS):
                 yield is_bad, first + begin, count, tokens
             first += len(costs)
 

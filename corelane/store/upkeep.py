@@ -13,6 +13,7 @@ from corelane.log import PassedOver, get_logger
 from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.store import keys
+from corelane.store.deliveries.sending import DEAD_TTL_S
 from corelane.store.fleet import FORGET_CORE_MS
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import PREFIX, read_library
@@ -22,6 +23,13 @@ from corelane.tasks.registry import parse_options
 from corelane.tasks.results import failed_result
 
 log = get_logger(__name__)
+
+#: Waiting work that nobody touched for this long is rung for again, in seconds: longer than a claim takes to follow a
+#: bell on a busy machine.
+BELL_GRACE_S = 3.0
+
+#: Time for which a job that is no longer kept is still known as such (410), in seconds: a week, as long as results.
+GONE_TTL_S = 7 * 24 * 3600
 
 #: Leases returned in one sweep; the rest are returned in the next.
 LEASES_PER_SWEEP = 100
@@ -76,12 +84,12 @@ class Upkeep:
 
     def tend(self) -> list[str]:
         """End jobs whose time is over; return the names of cores that must be rung."""
-        grace_ms, ttl = int(self._settings.bell_grace_s * 1000), self._settings.results_ttl_s
+        grace_ms, ttl = int(BELL_GRACE_S * 1000), self._settings.results_ttl_s
         return [core.decode() for core in self._link.run("tend", grace_ms=grace_ms, ttl=ttl)]
 
     def forget(self) -> int:
         """Forget jobs that need not be kept any longer, and return how many. Every PRUNE_S, prune as well."""
-        forgotten = int(self._link.run("forget", gone_ttl_s=self._settings.gone_ttl_s, most=FORGOTTEN_PER_SWEEP))
+        forgotten = int(self._link.run("forget", gone_ttl_s=GONE_TTL_S, most=FORGOTTEN_PER_SWEEP))
         prune = ("SET", keys.PRUNED, 1, "NX", "EX", PRUNE_S)
         if self._of_plugins is not None and self._link.run("write", commands=[prune])[0] is not None:
             self.prune()
@@ -92,7 +100,7 @@ class Upkeep:
         dropped = self._link.run(
             "prune",
             silent_ms=FORGET_CORE_MS,
-            dead_ms=self._settings.webhook_dead_ttl_s * 1000,
+            dead_ms=DEAD_TTL_S * 1000,
             most=PRUNED_AT_ONCE,
             **(self._of_plugins or {}),
         )

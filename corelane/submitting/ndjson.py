@@ -28,6 +28,9 @@ from corelane.submitting.submitter import Submitted, Submitter, check_texts
 from corelane.tasks.forms import forms
 from corelane.tasks.registry import TASKS, task_named
 
+#: Most items of one job that is sent as lines. Their results wait in Redis, some 200 bytes each: 2 GB.
+MOST_ITEMS = 10_000_000
+
 #: Lines are buffered up to this size before they are written, in bytes.
 WRITE_BYTES = 1024 * 1024
 
@@ -125,13 +128,11 @@ class NdjsonBody:
 
         Raise InvalidInput or TooLarge, also if there are no items.
         """
-        items, most = 0, self._settings.max_upload_items
+        items, most = 0, MOST_ITEMS
         async for found in self._items():
             items += 1
             if items > most:
-                raise TooLarge(
-                    f"the job has more than {most:,} lines; send several jobs, or raise CORELANE_MAX_UPLOAD_ITEMS"
-                )
+                raise TooLarge(f"the job has more than {most:,} lines: send several jobs")
             yield found
         if items == 0:
             raise InvalidInput("the body has a head and no items; send one item a line after it, as a JSON object")

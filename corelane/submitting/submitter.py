@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from corelane.domain.aliases import DEFAULT_ALIAS
-from corelane.domain.dispatch import spread_slices
+from corelane.domain.dispatch import SLICE_ITEMS, SLICE_TOKENS, spread_slices
 from corelane.domain.forecast import Size, forecast, tokens_ahead, tokens_until
 from corelane.domain.ids import cell_of
 from corelane.domain.job_requests import count_rows, require_few_rows
-from corelane.domain.jobs import JobHead, TaskOptions
+from corelane.domain.jobs import INLINE_RESULTS, JobHead, TaskOptions
 from corelane.domain.pauses import PauseKind
 from corelane.errors import (
     CorelaneError,
@@ -208,7 +208,7 @@ class Submitter:
         return admission
 
     async def _replay(self, once: Once, holder: Holder) -> Submitted | None:
-        record = await self._store.get(holder.subject, self._settings.inline_results)
+        record = await self._store.get(holder.subject, INLINE_RESULTS)
         if record is None and once.ttl_s == 0:
             return None
         once.require_same(holder)
@@ -224,7 +224,7 @@ class Submitter:
         """Estimate the job, check that there is room for it, and hand it to the store."""
         head, owner, file = submission.head, submission.owner, submission.file
         costs = await self.beside_others(submission, self._costs)
-        slices = spread_slices(costs, self._settings.slice_items, self._settings.slice_tokens, admission.idle)
+        slices = spread_slices(costs, SLICE_ITEMS, SLICE_TOKENS, admission.idle)
         if file is None:
             size = Size(sum(costs), len(slices))
             await self.require_room(admission, owner, size.tokens)

@@ -25,13 +25,14 @@ ONE = {"question": "Who?", "context": "Ada."}
 MOST = 5
 
 
-@pytest.fixture
-def settings(settings: Settings) -> Settings:
-    return settings.model_copy(update={"max_connection_requests": MOST, "send_timeout_s": 0.5})
+@pytest.fixture(autouse=True)
+def _limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.serve.MOST_REQUESTS", MOST)
+    monkeypatch.setattr("api.serve.SEND_TIMEOUT_S", 0.5)
 
 
 @pytest.fixture
-def service(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Service]:
+def service(settings: Settings, raw: redis.Redis, bell: str, _limits: None) -> Iterator[Service]:
     yield from run_service(settings, raw, bell, keep_alive_s=1)
 
 
@@ -94,8 +95,11 @@ def test_caller_who_takes_nothing_of_the_answers_is_cut_off(service: Service) ->
         eventually(lambda: is_alone(service))
 
 
-def test_stop_does_not_wait_for_a_caller_who_takes_nothing(settings: Settings, raw: redis.Redis, bell: str) -> None:
-    running = run_service(settings.model_copy(update={"send_timeout_s": 600.0}), raw, bell)
+def test_stop_does_not_wait_for_a_caller_who_takes_nothing(
+    settings: Settings, raw: redis.Redis, bell: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.serve.SEND_TIMEOUT_S", 600.0)
+    running = run_service(settings, raw, bell)
     with closing(take_nothing(next(running))):
         # Its end stops the service, and fails if that takes a minute.
         assert list(running) == []

@@ -283,11 +283,14 @@ def test_body_too_large_is_refused_whether_its_length_is_told_or_not(settings: S
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/x-ndjson"])
-def test_body_that_stops_coming_is_given_up(content_type: str, settings: Settings) -> None:
+def test_body_that_stops_coming_is_given_up(
+    content_type: str, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.middleware.edge.BODY_TIMEOUT_S", 0.05)
     sent: list[dict[str, Any]] = []
 
     async def go() -> None:
-        app = create_app(Settings(**settings.model_dump(exclude_unset=True) | {"body_timeout_s": 0.05}))
+        app = create_app(settings)
         beginning = iter([{"type": "http.request", "body": b'{"question": "Q",', "more_body": True}])
 
         async def receive() -> dict[str, Any]:

@@ -32,7 +32,7 @@ Request = tuple[str, str, str, bytes]
 def once_of(run: int, request: Request) -> Once:
     kind, owner, word, body = request
     asked = fingerprint("jobs", body)
-    return by_name(f"{owner}{run}", word, asked) if kind == "name" else by_key(f"{owner}{run}", word, asked, 60)
+    return by_name(f"{owner}{run}", word, asked) if kind == "name" else by_key(f"{owner}{run}", word, asked)
 
 
 async def make(store: JobStore, once: Once, owner: str) -> str:

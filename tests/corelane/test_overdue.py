@@ -1,5 +1,6 @@
 """What counts as overdue: work that could go on and that nobody carries on. On a real Redis."""
 
+import pytest
 import redis
 from structlog.testing import capture_logs
 
@@ -54,8 +55,11 @@ def test_event_that_could_be_sent_is_overdue_until_a_sender_takes_it(raw: redis.
     assert waits(settings) == {}
 
 
-def test_event_for_a_host_that_fails_is_not_overdue(raw: redis.Redis, settings: Settings) -> None:
-    store = Deliveries(settings.model_copy(update={"webhook_circuit_failures": 1}))
+def test_event_for_a_host_that_fails_is_not_overdue(
+    raw: redis.Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("corelane.store.deliveries.sending.CIRCUIT_FAILURES", 1)
+    store = Deliveries(settings)
     for _ in range(3):
         announce_late(raw, settings, "a.test")
     [first] = store.take(1)

@@ -57,6 +57,8 @@ def refused(**values: str) -> list[str]:
         ("port", "99999", "'99999': it takes a whole number from 0 to 65535, for example CORELANE_PORT=8000"),
         ("max_items", "many", "'many': it takes a whole number of 1 or more, for example CORELANE_MAX_ITEMS=10000"),
         ("lease_s", "0", "'0': it takes a number above 1, for example CORELANE_LEASE_S=6"),
+        ("webhook_timeout_s", "999", "'999': it takes a number above 0, at most 300, for example "
+         "CORELANE_WEBHOOK_TIMEOUT_S=15"),
         ("auth", "on", "'on': it takes one of auto, required, off, for example CORELANE_AUTH=auto"),
         ("webhook_allowed_networks", "10.0.0.1/8", "'10.0.0.1/8': it takes networks as CIDRs, comma-separated, "
          "for example CORELANE_WEBHOOK_ALLOWED_NETWORKS=10.0.0.0/8"),

@@ -2,9 +2,11 @@
 
 import pytest
 
+from corelane.domain.dispatch import SLICE_TOKENS
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import JobStatus, Priority, Webhook
 from corelane.errors import StoreFull, StoreUnavailable
+from corelane.store import upkeep
 from corelane.store.dispatch import ExchangeRequest, Room
 from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
@@ -89,7 +91,7 @@ def test_core_that_found_nothing_is_rung_again(bench: Bench) -> None:
 def test_claim_keeps_to_its_token_budget_but_takes_at_least_one(bench: Bench) -> None:
     bench.submit(32 * 300)
     taken = sum(ref.tokens for ref, _ in claimed(bench.core("a/0")).refs)
-    assert bench.settings.slice_tokens < taken <= bench.settings.claim_tokens + bench.settings.slice_tokens
+    assert SLICE_TOKENS < taken <= bench.settings.claim_tokens + SLICE_TOKENS
     bench.settings = bench.settings.model_copy(update={"claim_tokens": 1})
     assert len(claimed(bench.core("a/1")).refs) == 1
 
@@ -166,7 +168,7 @@ def test_keeper_names_the_core_whose_bell_was_lost(bench: Bench) -> None:
     core = bench.core("a/0")
     bench.submit(1)
     bench.raw.delete("core.a.0")
-    bench.age(bench.settings.bell_grace_s + 0.001)
+    bench.age(upkeep.BELL_GRACE_S + 0.001)
     assert bench.upkeep.tend() == ["a/0"]
     claim = claimed(core)
     assert bench.upkeep.tend() == []
@@ -244,8 +246,9 @@ def test_higher_priority_goes_first_whenever_it_came(bench: Bench) -> None:
     assert bench.get(high).describe().priority == "high"
 
 
-def test_every_eighth_claim_begins_with_the_lowest_priority(bench: Bench) -> None:
-    one_at_a_time = LoneCore(bench.settings.model_copy(update={"claim_refs": 1}), "a/0")
+def test_every_eighth_claim_begins_with_the_lowest_priority(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corelane.store.dispatch.CLAIM_REFS", 1)
+    one_at_a_time = LoneCore(bench.settings, "a/0")
     bench.core("a/0")
     low = bench.submit(32, priority=Priority.LOW)
     for _ in range(12):
@@ -297,10 +300,11 @@ def test_job_that_ends_in_time_does_not_expire(bench: Bench) -> None:
     assert bench.raw.xlen("cl:events") == 1
 
 
-def test_what_is_handed_back_keeps_its_attempt_and_its_place(bench: Bench) -> None:
+def test_what_is_handed_back_keeps_its_attempt_and_its_place(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corelane.store.dispatch.CLAIM_REFS", 1)
     core = bench.core("a/0")
     job = bench.submit(96)
-    one_at_a_time = LoneCore(bench.settings.model_copy(update={"claim_refs": 1}), "a/0")
+    one_at_a_time = LoneCore(bench.settings, "a/0")
     claim = claimed(one_at_a_time)
     core.hand_back(claim.lease, claim.refs, bench.bell)
     assert not bench.raw.exists("cl:leases", f"cl:claim:{claim.lease}")

@@ -243,7 +243,7 @@ def test_job_of_a_version_that_stays_closed_is_refused_and_leaves_nothing(bench:
 
 def test_request_that_is_sent_again_finds_its_job_and_another_one_is_refused(bench: Bench) -> None:
     bench.core("a/0")
-    same = [by_key("ann", "k", "same body", 60)] * 3
+    same = [by_key("ann", "k", "same body")] * 3
 
     async def submit(submitter: Submitter, store: JobStore) -> list[Submitted]:
         assert not await submitter.is_made(same[0])
@@ -251,7 +251,7 @@ def test_request_that_is_sent_again_finds_its_job_and_another_one_is_refused(ben
         made = list(await asyncio.gather(*(submitter.submit(one(once=once)) for once in same)))
         assert await submitter.is_made(same[0])
         with pytest.raises(IdempotencyKeyReused):
-            await submitter.submit(one(once=by_key("ann", "k", "another body", 60)))
+            await submitter.submit(one(once=by_key("ann", "k", "another body")))
         return made
 
     made = with_submitter(bench, submit)

@@ -31,7 +31,7 @@ def confirm(url: str, *places: tuple[str, str], replicas: int = 1, wait_ms: int 
     """Ask for all places at once; return what became of each."""
 
     async def ask() -> list[str]:
-        gate = ReplicaGate(Settings(redis_url=url, replicas_ack=replicas, replicas_ack_ms=wait_ms))
+        gate = ReplicaGate(Settings(redis_url=url, replicas_ack=replicas), wait_ms)
         try:
             done = await asyncio.gather(*(gate.confirm(*place) for place in places), return_exceptions=True)
         finally:

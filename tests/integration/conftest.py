@@ -98,7 +98,6 @@ def start_fleet(folder: Path, artifacts: Path, *extra: str, **env: str) -> Fleet
         "CORELANE_HEALTH_DIR": str(folder / "health"),
         # What a test waits for is often told by the next heartbeat, or done by the next sweep.
         "CORELANE_HEARTBEAT_S": "0.2",
-        "CORELANE_SWEEP_S": "0.2",
         "CORELANE_FLOWER_PASSWORD": FLOWER[1],
         "CORELANE_WEBHOOK_SECRET": WEBHOOK_SECRET,
         "CORELANE_WEBHOOK_ALLOWED_NETWORKS": "127.0.0.0/8",

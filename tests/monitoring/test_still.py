@@ -42,8 +42,11 @@ def test_core_that_waits_for_its_device_says_so(bench: Bench) -> None:
     assert gauges(bench)["corelane_core_waiting", "a/0"] == 0
 
 
-def test_webhook_that_is_given_up_is_a_dead_letter_and_its_host_rests(bench: Bench) -> None:
-    store = Deliveries(bench.settings.model_copy(update={"webhook_circuit_failures": 1}))
+def test_webhook_that_is_given_up_is_a_dead_letter_and_its_host_rests(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("corelane.store.deliveries.sending.CIRCUIT_FAILURES", 1)
+    store = Deliveries(bench.settings)
     core = bench.core("a/0")
     for host in ("a.test", "b.test"):
         bench.submit(1, webhook=Webhook(url=f"https://{host}/"))

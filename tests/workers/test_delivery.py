@@ -23,7 +23,7 @@ from corelane.log import Outage, get_logger
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.deliveries.log import DeliveryLog
-from corelane.store.deliveries.sending import LEASE_S, Attempt, Delivery
+from corelane.store.deliveries.sending import CIRCUIT_FAILURES, DEAD_TTL_S, LEASE_S, Attempt, Delivery
 from corelane.store.link.blocking import Link
 from corelane.store.link.link import AsyncLink
 from tests.corelane.store_bench import Bench, age, answered, claimed
@@ -43,15 +43,15 @@ HELD, HELD_S = 300, 60
 
 
 @pytest.fixture
-def hooked(settings: Settings) -> Settings:
+def hooked(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Return settings under which receivers on loopback are tried again at once."""
+    monkeypatch.setattr("workers.webhooks.THREADS", 6)
+    monkeypatch.setattr("corelane.store.deliveries.sending.CIRCUIT_S", 0.3)
     changes = {
         "webhook_secret": SecretStr(SECRET),
         "webhook_allowed_networks": (ip_network("127.0.0.0/8"),),
         "webhook_retries_s": (0.05,) * 7,
         "webhook_timeout_s": 30.0,
-        "webhook_threads": 6,
-        "webhook_circuit_s": 0.3,
     }
     return settings.model_copy(update=changes)
 
@@ -196,7 +196,7 @@ def test_event_that_fails_every_time_is_a_dead_letter_and_can_be_redelivered(
         eventually(lambda: state(store, delivery) == "dead")
         assert len(found.posts) == 8
         assert raw.zrange("cl:dead", 0, -1) == [delivery]
-        assert 0 < raw.ttl(f"cl:delivery:{delivery}") <= hooked.webhook_dead_ttl_s
+        assert 0 < raw.ttl(f"cl:delivery:{delivery}") <= DEAD_TTL_S
         answer[0] = 204
         assert Link(hooked.redis_url).run("redeliver", id=delivery) == 1
         eventually(lambda: state(store, delivery) == "delivered")
@@ -271,7 +271,7 @@ def test_host_that_fails_for_long_is_tried_every_30_seconds_and_said_so(raw: red
     for failures in range(1, 11):
         [taken, *_] = store.take(1)
         post_failed(store, taken)
-        if failures >= settings.webhook_circuit_failures:
+        if failures >= CIRCUIT_FAILURES:
             open_ms = raw.zscore("cl:circuits", "a.example") or 0
             assert 0 < open_ms - store.now_ms() <= 30_000
             waiting = of_log(settings, lambda log: log.waiting(20))
@@ -368,10 +368,11 @@ def test_deleted_job_takes_its_webhooks_along_even_amid_an_attempt(
 
 
 def test_delivery_that_breaks_leaves_its_place_to_others_and_its_host_alone(
-    raw: redis.Redis, hooked: Settings, store: Deliveries
+    raw: redis.Redis, hooked: Settings, store: Deliveries, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("corelane.store.deliveries.sending.HOST_THREADS", 1)
     with receiver() as found:
-        hasty = hooked.model_copy(update={"webhook_host_threads": 1, "webhook_retries_s": (0.05, 0.05)})
+        hasty = hooked.model_copy(update={"webhook_retries_s": (0.05, 0.05)})
         broken = [announce(store, found.url) for _ in range(2)]
         for delivery in broken:
             raw.hdel(f"cl:delivery:{delivery}", "data")

@@ -128,8 +128,10 @@ def test_core_that_is_stopped_commits_what_it_has_answered(core: SimulatedCore, 
     assert str(bench.get(job).status) == "succeeded"
 
 
-def test_core_that_drained_for_long_rings_itself_again(core: SimulatedCore, bench: Bench) -> None:
-    core.settings = core.settings.model_copy(update={"drain_s": 0.0})
+def test_core_that_drained_for_long_rings_itself_again(
+    core: SimulatedCore, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.core.drain.DRAIN_S", 0)
     bench.submit(1)
     bench.raw.delete("cl:bell:test/0", "core.test.0")
     assert drain(core, lambda: False)["items"] == 0

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
+from corelane.domain.dispatch import SLICE_TOKENS
 from corelane.errors import CoreLost, RuntimeLost, Unavailable
 from corelane.log import get_logger
 from corelane.store.dispatch import ExchangeRequest, Room
@@ -22,6 +23,10 @@ from workers.core.observer import Claimed, CoreBatch, HandBack, Trip
 from workers.core.process import CoreProcess
 
 log = get_logger(__name__)
+
+#: Longest time that one drain task runs before it rings itself again, in seconds: Flower and Celery's events show tasks
+#: that have ended.
+DRAIN_S = 60
 
 #: Pause after a store error, in seconds. Redis restarts take longer, and retries at this pace cost nothing.
 STORE_PAUSE_S = 0.25
@@ -148,7 +153,7 @@ class DrainLoop:
             core.dispatch.sleep()
             return True
         began, was_idle = time.monotonic(), in_flight.is_empty
-        overtime = began - self.report.began > core.settings.drain_s
+        overtime = began - self.report.began > DRAIN_S
         if overtime and was_idle:
             self._exchange(None, linger=True)
             core.dispatch.wake(core.bell)
@@ -249,7 +254,7 @@ class DrainLoop:
             room=room or Room(0),
             linger=linger,
             idle=in_flight.is_empty,
-            laden=pending.holds_document(core.settings.slice_tokens),
+            laden=pending.holds_document(SLICE_TOKENS),
             found=pending.corrections(),
             wait=wait,
         )

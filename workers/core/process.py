@@ -49,6 +49,9 @@ from workers.models.serving import CoreModels
 
 log = get_logger(__name__)
 
+#: A core whose batch takes longer than this no longer renews its leases, in seconds: ten times the longest pass.
+STUCK_S = 300.0
+
 #: How often a process that waits for its core checks for a stop, in seconds.
 STOP_CHECK_S = 0.2
 
@@ -307,7 +310,7 @@ class CoreProcess:
 
     @property
     def _is_stuck(self) -> bool:
-        return self.vitals.is_stuck(self.settings.stuck_s)
+        return self.vitals.is_stuck(STUCK_S)
 
     def _write_liveness(self) -> None:
         """Note state and reason for health checks, even if Redis cannot be reached. A stuck process notes nothing."""

@@ -22,6 +22,9 @@ from corelane.tracing import Tracer
 
 log = get_logger(__name__)
 
+#: Time between two rounds of the keeper's loops, in seconds: so long a lapsed lease or a lost bell waits besides.
+SWEEP_S = 1.0
+
 #: The guard checks this often, in seconds.
 GUARD_S = 1.0
 

@@ -7,7 +7,7 @@ used.
 
 from collections.abc import Iterable, Mapping
 
-from corelane.domain.dispatch import cost_class
+from corelane.domain.dispatch import SLICE_ITEMS, SLICE_TOKENS, cost_class
 from corelane.domain.forecast import Size
 from corelane.domain.ids import new_job_id
 from corelane.domain.item_costs import CostClass
@@ -33,13 +33,12 @@ class JobSizing:
 
     def __init__(
         self,
-        settings: Settings,
         head: JobHead,
         owner: str,
         admission: Admission,
         costs: VersionCosts,
     ) -> None:
-        self._most = settings.slice_items, settings.slice_tokens
+        self._most = SLICE_ITEMS, SLICE_TOKENS
         self._head, self._owner, self._admission = head, owner, admission
         self._texts = head.shared_texts
         self._estimator = Estimator(self._texts, head.options)
@@ -162,7 +161,7 @@ class JobDryRuns:
     async def begin(self, head: JobHead, owner: str, admission: Admission) -> JobSizing:
         """Begin to measure an admitted job."""
         costs = await self._rates.read(admission.version or "")
-        return JobSizing(self._settings, head, owner, admission, costs)
+        return JobSizing(head, owner, admission, costs)
 
 
 def cost_at(prices: Mapping[Price | None, int], core_s: float | None) -> Cost | None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from uuid import uuid4
 
-from workers.loops.loop import Loop, LoopTools
+from workers.loops.loop import SWEEP_S, Loop, LoopTools
 
 
 def batching(tools: LoopTools) -> Loop:
@@ -22,7 +22,7 @@ def batching(tools: LoopTools) -> Loop:
             and run_batches(settings, tools.bell, loop.over.is_set, name, tools.tracer)
         )
 
-    loop = Loop("batches", begin, pause_s=tools.settings.sweep_s, outage=tools.outage, must_move=False)
+    loop = Loop("batches", begin, pause_s=SWEEP_S, outage=tools.outage, must_move=False)
     return loop
 
 
@@ -36,5 +36,5 @@ def carrying(tools: LoopTools) -> Loop:
         carrier = Carrier(tools.settings, name)
         return lambda: carrier.go_round(loop.over.is_set)
 
-    loop = Loop("references", begin, pause_s=tools.settings.sweep_s, outage=tools.outage, must_move=False)
+    loop = Loop("references", begin, pause_s=SWEEP_S, outage=tools.outage, must_move=False)
     return loop

@@ -47,12 +47,6 @@ class FilesFields(BaseSettings):
     max_input_bytes: int = Field(
         4 * 1024**3, ge=1024, description="Largest input read by URL, in bytes, as it is sent and unpacked."
     )
-    max_input_items: int = Field(
-        1_000_000, ge=1, description="Most items read from one URL; their results wait in Redis, some 200 bytes each."
-    )
-    input_timeout_s: float = Field(
-        3600, gt=0, description="Time after its submission until which a job's input is tried to be read, in seconds."
-    )
 
     @field_validator("input_urls", "output_urls", "reference_allowed_networks", mode="before")
     @classmethod

@@ -14,6 +14,16 @@ from corelane.store.jobs.results import read_results
 from corelane.store.link.link import CommonLink, pairs
 from corelane.store.link.replicas import ReplicaGate
 
+#: Time for which a webhook that was given up is kept for redelivery, in seconds: a month.
+DEAD_TTL_S = 30 * 24 * 3600
+
+#: Webhooks under way to one host at a time; one, once it has failed. More would be an attack on a small receiver.
+HOST_THREADS = 4
+
+#: Failures of a host in a row after which its webhooks wait, and how long until one is tried, in seconds. Fewer happen
+#: in a deploy of the receiver.
+CIRCUIT_FAILURES, CIRCUIT_S = 5, 30.0
+
 #: A delivery that was handed out is due again after this time unless its sender extends the lease, in seconds. So the
 #: deliveries of a killed sender go out again within five seconds, even if an attempt may take longer.
 LEASE_S = 3.0
@@ -110,8 +120,7 @@ class DeliveryStore:
 
     async def take(self, limit: int, lease_s: float = LEASE_S) -> list[str]:
         """Return at most ``limit`` deliveries to try now. Each is due again after its lease unless held or reported."""
-        most = self._settings.webhook_host_threads
-        taken = await self._link.run("take_due", limit=limit, lease_ms=int(1000 * lease_s), most=most)
+        taken = await self._link.run("take_due", limit=limit, lease_ms=int(1000 * lease_s), most=HOST_THREADS)
         return [delivery.decode() for delivery in taken]
 
     async def hold(self, deliveries: Sequence[str]) -> None:
@@ -176,11 +185,11 @@ class DeliveryStore:
             pause_ms=-1 if pause_s is None else int(1000 * pause_s),
             host_pause_ms=int(1000 * rest_s),
             ttl=settings.results_ttl_s,
-            dead_ttl=settings.webhook_dead_ttl_s,
+            dead_ttl=DEAD_TTL_S,
             window_ms=int(1000 * window_s),
-            most=settings.webhook_host_threads,
-            failures=settings.webhook_circuit_failures,
-            circuit_ms=int(1000 * settings.webhook_circuit_s),
+            most=HOST_THREADS,
+            failures=CIRCUIT_FAILURES,
+            circuit_ms=int(1000 * CIRCUIT_S),
         )
         return str(state.decode())
 

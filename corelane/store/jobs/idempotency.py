@@ -13,6 +13,9 @@ from corelane.errors import IdempotencyKeyReused, InvalidInput, NameTaken
 from corelane.store import keys
 from corelane.store.link.link import CommonLink
 
+#: Time for which an `Idempotency-Key` stands for its first request, in seconds: a day, as others keep them.
+KEY_TTL_S = 24 * 3600
+
 
 class Digest(Protocol):
     """A fingerprint of a body that comes in parts."""
@@ -82,11 +85,11 @@ def fingerprint(kind: str, body: bytes) -> str:
     return digest.hexdigest()
 
 
-def by_key(owner: str, idempotency_key: str, request: str, ttl_s: int) -> Once:
+def by_key(owner: str, idempotency_key: str, request: str) -> Once:
     """Return the ``Once`` for an owner's ``Idempotency-Key``; ``request`` is the fingerprint of the request."""
     digest = hashlib.sha256(idempotency_key.encode()).hexdigest()
     sentence = "this Idempotency-Key came with another body before: send that body again, or use a new key"
-    return Once(keys.once(owner, digest), request, IdempotencyKeyReused, sentence, ttl_s)
+    return Once(keys.once(owner, digest), request, IdempotencyKeyReused, sentence, KEY_TTL_S)
 
 
 def by_name(owner: str, name: str, request: str) -> Once:

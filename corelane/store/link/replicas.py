@@ -12,6 +12,9 @@ from corelane.store import keys
 from corelane.store.link.library import Command
 from corelane.store.link.link import SOCKET_TIMEOUT_S, AsyncLink
 
+#: Longest wait for the replicas, in milliseconds: a healthy one takes a few, one that resynchronises takes longer.
+WAIT_MS = 1000
+
 #: Number of confirmed writes that are remembered, so that they are not checked again.
 REMEMBERED = 10_000
 
@@ -22,8 +25,8 @@ Field = tuple[str, str]
 class ReplicaGate:
     """Confirms that writes are replicated, on one event loop."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._replicas, self._wait_ms = settings.replicas_ack, settings.replicas_ack_ms
+    def __init__(self, settings: Settings, wait_ms: int = WAIT_MS) -> None:
+        self._replicas, self._wait_ms = settings.replicas_ack, wait_ms
         self._link = AsyncLink(settings.redis_url, SOCKET_TIMEOUT_S + self._wait_ms / 1000)
         self._asked: dict[Field, asyncio.Future[None]] = {}
         self._rounds: asyncio.Task[None] | None = None

@@ -182,11 +182,12 @@ def test_disk_of_redis_that_is_full_is_the_one_thing_that_is_wrong(
 
 
 def test_host_of_webhooks_that_rests_is_named_with_its_time(
-    service: Service, read: Callable[[], dict[str, Any]]
+    service: Service, read: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("corelane.store.deliveries.sending.CIRCUIT_FAILURES", 1)
     settings = service.bench.settings
     schedule(settings, "batch.completed", "batch_0x", "public", "https://hooks.example.org/", {})
-    deliveries = Deliveries(settings.model_copy(update={"webhook_circuit_failures": 1}))
+    deliveries = Deliveries(settings)
     [taken] = deliveries.take(1)
     # Its circuit lets one through after 30 s, and nothing is due to go before this one: that is when it is tried.
     failed = {"is_host_well": False, "pause_s": 300, "rest_s": 0, "window_s": 1e6}

@@ -247,9 +247,18 @@ def test_two_keepers_at_once_begin_the_job_once(fleet: Fleet, s3: str, bucket: P
     ],
 )
 def test_input_that_cannot_be_read_fails_the_job_and_says_why(
-    settings: Settings, raw: redis.Redis, bell: str, s3: str, bucket: Path, name: str, content: bytes, said: str
+    settings: Settings,
+    raw: redis.Redis,
+    bell: str,
+    s3: str,
+    bucket: Path,
+    name: str,
+    content: bytes,
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    limits = {"max_input_items": 10, "max_input_bytes": 2_000_000, "input_urls": (f"{s3}/",)}
+    monkeypatch.setattr("corelane.plugins.files.references.reading.MOST_ITEMS", 10)
+    limits = {"max_input_bytes": 2_000_000, "input_urls": (f"{s3}/",)}
     fleet = Fleet(settings.model_copy(update=limits), raw, bell)
     if content is not None:
         put(bucket / name, content)

@@ -17,10 +17,12 @@ from ssrfguard import Resolver
 from corelane.domain.job_references import without_query
 from corelane.errors import UrlRefused
 from corelane.plugins.files.references.checks import find_reference_route
-from corelane.plugins.files.settings import FilesFields
 from corelane.settings import Settings
 from corelane.webhooks.addresses import MOST_ADDRESSES, Route
 from corelane.webhooks.post import FAILURES, default_tls, request_of, text_of
+
+#: Time after its submission until which a job's input is tried to be read, in seconds.
+INPUT_TIMEOUT_S = 3600.0
 
 #: Longest silence of a server, and longest time to connect, in seconds.
 SILENCE_S = 30.0
@@ -117,7 +119,7 @@ def _ask(
             pool.stream(method, origin, headers=sent, content=content, extensions={"timeout": timeout}) as response,
         ):
             found = {name.decode().lower(): value.decode("latin-1") for name, value in response.headers}
-            body = _in_time(response.iter_stream(), began, settings.of(FilesFields).input_timeout_s)
+            body = _in_time(response.iter_stream(), began, INPUT_TIMEOUT_S)
             yield FetchedObject(response.status, found, body)
     except FAILURES as failure:
         raise FetchFailed(text_of(failure)) from None

@@ -13,6 +13,7 @@ import orjson
 from corelane.domain.job_references import without_query
 from corelane.errors import InputFailed, InvalidInput, SetupError, StorageFailed
 from corelane.log import get_logger
+from corelane.plugins.files.references.fetch import INPUT_TIMEOUT_S
 from corelane.plugins.files.references.lines import bounded, items_of, read_document, take_head, unpacked
 from corelane.plugins.files.references.objects import Opened, ReferenceFailed, open_object
 from corelane.plugins.files.references.urls import format_of, is_packed
@@ -26,6 +27,9 @@ from corelane.submitting.items import ItemChecker
 from corelane.submitting.lines import cut_lines
 
 log = get_logger(__name__)
+
+#: Most items that are read from one URL; their results wait in Redis, some 200 bytes each.
+MOST_ITEMS = 1_000_000
 
 #: A part is complete at this size, in bytes. No more than this is read again after a keeper's death.
 PART_BYTES = 32 * 1024 * 1024
@@ -144,9 +148,8 @@ class InputReader:
 
     def _try_again(self, record: JobRecord, reason: str) -> None:
         """Note why an attempt failed; give up when the job's time for it is over."""
-        timeout_s = self._limits.input_timeout_s
-        if self._store.now_ms() - record.created_ms > 1000 * timeout_s:
-            self._fail(record, f"{reason}; it was tried for {timeout_s:g} s")
+        if self._store.now_ms() - record.created_ms > 1000 * INPUT_TIMEOUT_S:
+            self._fail(record, f"{reason}; it was tried for {INPUT_TIMEOUT_S:g} s")
             return
         before, progress = self._store.progress(record.id)
         pause_s = min(PAUSE_S * 2**progress.attempts, LONGEST_PAUSE_S)
@@ -174,9 +177,9 @@ class _Parts:
 
     def keep(self, row: bytes, tokens: int, end: int, lines: int) -> None:
         """Add a line; ``end`` and ``lines`` tell where the next line begins."""
-        most = self._settings.of(FilesFields).max_input_items
+        most = MOST_ITEMS
         if self.done.items >= most:
-            raise InputFailed(f"the input has more than {most:,} items (CORELANE_MAX_INPUT_ITEMS)")
+            raise InputFailed(f"the input has more than {most:,} items")
         if self._writer is None:
             self._writer = self._begin_part()
         self._writer.write(row)

@@ -62,7 +62,7 @@ async def make_batch(
     once = None
     if key is not None:
         asked = fingerprint("batches", await request.body())
-        once = by_key(caller.owner, key, asked, state.settings.idempotency_ttl_s)
+        once = by_key(caller.owner, key, asked)
         if (holder := await state.of(BatchStore).holder(once)) is not None:
             return (await replay(state, once, holder, response, caller)).describe()
     file = await require_input(state, body, caller)

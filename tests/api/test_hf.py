@@ -50,7 +50,7 @@ def test_defaults_are_the_pipelines() -> None:
     assert (options.top_k, options.max_answer_tokens, options.doc_stride, options.no_answer) == (1, 15, 128, False)
 
 
-def test_parameters_of_the_pipeline_in_process_are_taken_with_their_meaning() -> None:
+def test_parameters_of_transformers_pipeline_are_taken_with_their_meaning() -> None:
     ask = {"inputs": {"question": "Who?", "context": "Ada."}}
     given = {"max_seq_len": 64, "max_question_len": 8, "align_to_words": True, "truncation": "error"}
     options = HfRequest.model_validate(ask | {"parameters": given}).parameters.options

@@ -301,11 +301,11 @@ def test_job_that_ends_in_time_does_not_expire(bench: Bench) -> None:
 
 
 def test_what_is_handed_back_keeps_its_attempt_and_its_place(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corelane.store.dispatch.CLAIM_REFS", 1)
     core = bench.core("a/0")
     job = bench.submit(96)
-    one_at_a_time = LoneCore(bench.settings, "a/0")
-    claim = claimed(one_at_a_time)
+    with monkeypatch.context() as one_at_a_time:
+        one_at_a_time.setattr("corelane.store.dispatch.CLAIM_REFS", 1)
+        claim = claimed(core)
     core.hand_back(claim.lease, claim.refs, bench.bell)
     assert not bench.raw.exists("cl:leases", f"cl:claim:{claim.lease}")
     again = claimed(core)

@@ -213,7 +213,7 @@ def test_webhooks_are_signed_with_a_secret_that_was_made_and_kept(pair: list[Fle
     assert fleet.api.post("/v1/jobs", json=question).status_code == 202
     chosen = "whsec_" + "A" * 32
     env = {"CORELANE_WEBHOOK_SECRET": chosen}
-    assert invoke("webhooks", "secret", "--data", str(fleet.data), **env).stdout.strip() == chosen
+    assert invoke("webhooks", "secrets", "show", "--data", str(fleet.data), **env).stdout.strip() == chosen
 
 
 def test_bundled_server_is_taken_where_another_is_installed(pair: list[Fleet]) -> None:

@@ -143,8 +143,10 @@ def main() -> None:
             project.compose("down")
             left = {line.split()[0] for line in project.leftovers()}
             show("`docker compose down` leaves the volumes alone", left == {"volume"})
+            monitoring = project.environment.pop("COMPOSE_FILE")
             project.compose("up", "--detach", "--wait")
             show("it comes up again with them", True)
+            project.environment["COMPOSE_FILE"] = monitoring
             project.compose("down", "--volumes")
             show("`docker compose down -v` leaves nothing", project.leftovers() == [])
     finally:

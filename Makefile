@@ -117,9 +117,6 @@ bench: install ## Measure service and engine on SQuAD-format data: speed and rig
 bench-felt: install ## Measure what people feel; BEFORE=CHECKOUT measures another state in turn
 	@$(BIN)/python benchmarks/felt.py $(if $(BEFORE),--before $(BEFORE))
 
-bench-promises: install ## Measure promises, forecasts and Retry-After; BEFORE=CHECKOUT measures another state too
-	@$(BIN)/python benchmarks/promises.py $(if $(BEFORE),--before $(BEFORE))
-
 bench-queue: install ## Measure the queue plane alone, over HTTP; BEFORE=CHECKOUT measures another state in turn
 	@$(BIN)/python benchmarks/queue_plane.py $(if $(BEFORE),--before $(BEFORE))
 

@@ -33,7 +33,6 @@ STATUS: dict[type[errors.CorelaneError], int] = {
     errors.TooLarge: 413,
     errors.HostRefused: 421,
     errors.BodyTooSlow: 408,
-    errors.DeadlineInfeasible: 409,
     errors.VersionInUse: 409,
     errors.VersionNotReady: 409,
     errors.NameTaken: 409,
@@ -110,9 +109,6 @@ class Problem(BaseModel):
     code: str = Field(description="Stable; docs/reference.md says what each means.")
     request_id: str | None = Field(None, description="The `X-Request-ID`: name it to the operator of the service.")
     errors: list[FieldError] | None = None
-    earliest_feasible_s: int | None = Field(
-        None, description="With `deadline_infeasible`: the smallest `expires_in_s` that can be met now."
-    )
     error: OpenAIError | str | None = Field(
         None, description="The same for clients of OpenAI and of Hugging Face, on the paths that they use."
     )
@@ -199,10 +195,7 @@ async def _foreseen(request: Request, error: Exception) -> JSONResponse:
     if not (isinstance(known, errors.NotReady) and request.url.path in PROBES):
         log.log(30 if status >= 500 else 20, "problem", code=known.code, status=status)
     retry_after_s = getattr(known, "retry_after_s", RETRY_AFTER_S)
-    more: dict[str, Any] = (
-        {"earliest_feasible_s": known.earliest_feasible_s} if isinstance(known, errors.DeadlineInfeasible) else {}
-    )
-    more |= in_words_of_others(request.url.path, status, known.code, known.detail)
+    more = in_words_of_others(request.url.path, status, known.code, known.detail)
     return problem(status, known.code, known.detail, retry_after_s, **more)
 
 

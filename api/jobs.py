@@ -16,7 +16,7 @@ from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.jobs import INLINE_RESULTS, Job, JobStatus
 from corelane.errors import CorelaneError, Forbidden, JobExpired, NotFound, Unavailable
 from corelane.log import Outage, get_logger
-from corelane.metrics.definitions import RETRY_AFTER_ERROR, SUBMIT_S
+from corelane.metrics.definitions import SUBMIT_S
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.fleet import Fleet
@@ -218,12 +218,6 @@ class Jobs:
             report(submitted.record)
             record = await self.completions.wait(submitted.record, wait, event)
             return replace(submitted, record=required(record, submission.id))
-
-    async def measure_refusals(self) -> None:
-        """Measure how accurate Retry-After was, for refused jobs that would be accepted by now."""
-        if not self.submitter.refusals.is_empty:
-            for error in self.submitter.refusals.settle(await self._store.owed()):
-                self._metrics.recorder.add(RETRY_AFTER_ERROR, error)
 
     async def settle(self, submitted: Submitted, wait: CallerWait) -> Submitted:
         """Log a submitted job if it is new, and wait for it if the caller asked to."""

@@ -2,16 +2,13 @@
 
 import asyncio
 from collections.abc import Iterable
-from functools import cached_property
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from api.jobs import Jobs, LateJobs
 from api.middleware.key_cache import KeyCache
 from api.middleware.rate_limit import RateLimiter
 from corelane.broker.app import bell_envelope, make_celery
-from corelane.errors import InvalidInput
 from corelane.log import get_logger
-from corelane.plugin import all_plugins
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.deliveries.log import DeliveryLog
@@ -23,7 +20,6 @@ from corelane.store.link.replicas import open_gate
 from corelane.store.metrics import Flushing, ProcessMetrics
 from corelane.store.pauses import PauseStore
 from corelane.store.rollout import Rollout
-from corelane.submitting.dry_run import DryRuns
 from corelane.submitting.large_bodies import LargeBodies
 from corelane.tracing import Tracer
 
@@ -58,7 +54,7 @@ class AppState:
         self.store = JobStore(link, settings, bell, gate)
         self.jobs = Jobs(self.store, self.fleet, settings, self.metrics, tracer)
         self.late_jobs = LateJobs(self.store)
-        self.flushing = Flushing(self.metrics, link, self.jobs.measure_refusals)
+        self.flushing = Flushing(self.metrics, link)
         self.key_finder = ApiKeyFinder(link)
         self.keys = KeyCache(self.key_finder)
         self.rate_limiter = RateLimiter(settings)
@@ -82,14 +78,6 @@ class AppState:
         """Return a plugin's object by its type; raise KeyError if no plugin has one."""
         found: T = self._of_plugins[kind]
         return found
-
-    @cached_property
-    def dry_runs(self) -> DryRuns:
-        """Return the plugin's object that forecasts jobs; raise InvalidInput if there is none."""
-        for plugin in all_plugins():
-            if (found := plugin.dry_runs(self)) is not None:
-                return cast("DryRuns", found)
-        raise InvalidInput("`dry_run` is not offered here: no plugin that forecasts jobs is installed")
 
     def start(self) -> None:
         """Start what runs beside requests."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from pydantic_settings import BaseSettings
@@ -41,10 +41,6 @@ class Plugin:
     def lua(self) -> Sequence[Path]:
         """Return its files for the Lua library, which are loaded after core's, in this order."""
         return ()
-
-    def dry_runs(self, state: Any) -> Any:
-        """Return the object that forecasts jobs in one API process, for ``dry_run`` of jobs and batches."""
-        return None
 
 
 #: A door: the plugins that add to one room.

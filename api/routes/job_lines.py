@@ -6,13 +6,11 @@ from dataclasses import replace
 from fastapi import APIRouter, Request, Response
 
 from api.deps import IdempotencyKey, JobName, StateDep, SubmitCaller, WaitDep
-from api.jobs import CallerWait
 from api.middleware.edge import NdjsonRoute
 from api.request_facts import REQUEST_FACTS
-from api.routes.jobs import as_forecast, present
+from api.routes.jobs import present
 from api.state import AppState
 from corelane.domain.ids import new_job_id
-from corelane.domain.job_forecast import JobForecast
 from corelane.domain.jobs import Job
 from corelane.errors import StoreUnavailable, WrongTask
 from corelane.metrics.definitions import SUBMIT_S
@@ -32,7 +30,7 @@ async def submit_lines(
     """Take in a job of one item a line; the first line may be its head: options, priority and so on."""
     once = None if key is None else by_key(caller.owner, key, "")
     submitted = await take_lines(state, request.stream(), caller.owner, once, None)
-    return await present_lines(state, submitted, wait)
+    return await present(state, await state.jobs.settle(submitted, wait), wait)
 
 
 @router.put("/{job_id}", status_code=202, response_model=Job)
@@ -42,16 +40,13 @@ async def put_lines(
     """Take in the same under a name of the caller's own."""
     once = by_name(caller.owner, job_id, "")
     submitted = await take_lines(state, request.stream(), caller.owner, once, job_id)
-    return await present_lines(state, submitted, wait)
+    return await present(state, await state.jobs.settle(submitted, wait), wait)
 
 
 async def take_lines(
     state: AppState, body: AsyncIterator[bytes], owner: str, once: Once | None, name: str | None
-) -> Submitted | JobForecast:
-    """Take in a job sent as lines, once. If it was made before, the body is only read to compare it.
-
-    If its head asks for a dry run, the body is only measured.
-    """
+) -> Submitted:
+    """Take in a job sent as lines, once. If it was made before, the body is only read to compare it."""
     submitter, digest = state.jobs.submitter, start_fingerprint("lines")
     lines = NdjsonBody(
         state.settings,
@@ -68,8 +63,6 @@ async def take_lines(
             raise StoreUnavailable("The job was deleted while this request was being handled. Send the request again.")
         return made
     await lines.read_head()
-    if lines.head.dry_run:
-        return await state.dry_runs.lines(lines, owner)
     try:
         admission = await submitter.admit(lines.head, owner, new_job_id(cell=state.settings.cell))
     except WrongTask:
@@ -89,10 +82,3 @@ async def take_lines(
     )
     with state.metrics.recorder.timed(SUBMIT_S):
         return await submit_file(submitter, state.settings, submission, admission)
-
-
-async def present_lines(state: AppState, submitted: Submitted | JobForecast, wait: CallerWait) -> Response:
-    """Respond with a job that was sent as lines, or with its forecast."""
-    if isinstance(submitted, JobForecast):
-        return as_forecast(submitted)
-    return await present(state, await state.jobs.settle(submitted, wait), wait)

@@ -33,14 +33,12 @@ from api.state import AppState
 from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.ids import is_job_id, new_job_id
-from corelane.domain.job_forecast import JobForecast, WorkForecast
 from corelane.domain.job_requests import JobRequest, is_in_place
-from corelane.domain.jobs import DEFAULT_TASK, INLINE_RESULTS, Item, Job, JobList
+from corelane.domain.jobs import DEFAULT_TASK, INLINE_RESULTS, Job, JobList
 from corelane.errors import InvalidInput, UnknownModel, WrongTask
 from corelane.store.jobs.idempotency import by_key, by_name, fingerprint
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.submission import Submission
-from corelane.submitting.items import BadItem
 from corelane.submitting.large_bodies import LARGE_BYTES
 from corelane.submitting.retries import retry
 from corelane.submitting.submitter import Submitted
@@ -52,12 +50,9 @@ router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 4
 
 #: Responses to a submission other than 202.
 SUBMITTED = {
-    200: {"model": Job | JobForecast, "description": "Final already; or the forecast of a `dry_run`."},
+    200: {"model": Job, "description": "Final already."},
     **documented(400, 409, 410, 413, 429),
 }
-
-#: Responses to a retry other than 202.
-RETRIED = SUBMITTED | {200: {"model": Job, "description": "Final already."}}
 
 LINES = (
     "One item a line, as many as the disk takes. The first line may be the job's head instead: all of a job but items."
@@ -80,10 +75,7 @@ JobBody = Annotated[dict[str, Any], Body(openapi_examples=EXAMPLES)]
 async def submit_job(
     request: Request, body: JobBody, state: StateDep, wait: WaitDep, caller: SubmitCaller, key: IdempotencyKey = None
 ) -> Response:
-    """Take in a job. It is kept before this responds: from then on it is answered, once, whatever dies.
-
-    With `dry_run` nothing is kept, no key is used, and the response is the job's forecast.
-    """
+    """Take in a job. It is kept before this responds: from then on it is answered, once, whatever dies."""
     return await take_body(state, body, await request.body(), caller, wait, key=key, request=request)
 
 
@@ -193,15 +185,13 @@ async def take_job(
     name: str | None = None,
     request: Request | None = None,
 ) -> Response:
-    """Take in a job, once if it has a key or a name, and respond with it; or with its forecast.
+    """Take in a job, once if it has a key or a name, and respond with it.
 
     ``sent`` is the body as received. The ``request`` drops its body, so that no large body stays in memory while
     a caller waits.
     """
     settings = state.settings
     job_id, once = new_job_id(cell=settings.cell), None
-    if body.dry_run:
-        return as_forecast(await dry_run(state, body, caller.owner, job_id))
     if name is not None:
         once = by_name(caller.owner, name, fingerprint("jobs", sent))
     elif key is not None:
@@ -226,19 +216,6 @@ async def take_job(
     body.let_go()
     request.let_go()
     return await present(state, replace(submitted, record=await state.jobs.wait(submitted.record, wait)), wait)
-
-
-async def dry_run(state: AppState, body: JobRequest, owner: str, job_id: str) -> JobForecast:
-    """Return the forecast of a job of JSON. For items that would fail alone, it says how many and why."""
-    found = (await state.jobs.tolerant.check(body, body.unchecked))[1] if body.unchecked else body.items or ()
-    items = [each for each in found if isinstance(each, Item)]
-    bad = [each for each in found if isinstance(each, BadItem)]
-    return await state.dry_runs.job(Submission(body, owner, items, id=job_id), bad)
-
-
-def as_forecast(found: WorkForecast) -> Response:
-    """Respond with a forecast. No job is made, so this is not a 202."""
-    return Response(found.model_dump_json(), media_type="application/json")
 
 
 async def present(state: AppState, submitted: Submitted, wait: CallerWait, *, results: bool = True) -> Response:
@@ -339,7 +316,7 @@ async def cancel_job(job_id: JobId, state: StateDep, caller: SubmitCaller) -> Jo
     return await state.jobs.describe(await state.jobs.require(job_id, caller), results=Scope.READ in caller.scopes)
 
 
-@router.post("/{job_id}/retry", status_code=202, response_model=Job, responses=RETRIED)
+@router.post("/{job_id}/retry", status_code=202, response_model=Job, responses=SUBMITTED)
 async def retry_job(job_id: JobId, state: StateDep, wait: WaitDep, caller: SubmitCaller) -> Response:
     """Ask again for the items of a final job that failed, were canceled or expired: a new job, `retry_of` this one.
 

@@ -204,26 +204,6 @@ class Manifest(FrozenRecord):
         return "rows=ragged" in self.compiler_args
 
     @property
-    def tokens_per_s(self) -> float:
-        """Return the tokens a second of one core with full batches, at its slowest length; 0 if it was not measured."""
-        fullest = {each.length: each for each in sorted(self.buckets, key=lambda each: each.rows)}.values()
-        speeds = [1000 * each.rows * each.length / each.batch_ms for each in fullest if each.batch_ms > 0]
-        return round(min(speeds, default=0.0), 1)
-
-    @property
-    def row_us(self) -> list[tuple[int, int, int]]:
-        """Return the measured times of a row by bucket: length, microseconds if it runs alone, and in a full batch.
-
-        If rows are flexible, both times are assumed to be equal: the warm-up passes measure them better.
-        """
-        found = []
-        for each in sorted(self.buckets, key=lambda bucket: bucket.length):
-            if each.batch_ms > 0:
-                batch, row = (int(1000 * each.batch_ms / count) for count in (1, each.rows))
-                found.append((each.length, row if self.flexible_rows else batch, row))
-        return found
-
-    @property
     def bytes(self) -> int:
         """Return the size of the compiled files; buckets may share one."""
         return sum({bucket.file: bucket.bytes for bucket in self.buckets}.values())
@@ -258,8 +238,6 @@ class Artifact(FrozenRecord):
             "cpu_kind": manifest.cpu_kind,
             "buckets": [f"{bucket.rows}x{bucket.length}" for bucket in ladder],
             "bytes": manifest.bytes,
-            "tokens_per_s": manifest.tokens_per_s,
-            "row_us": manifest.row_us,
             "manifest_sha256": self.digest,
             "max_length": manifest.max_length,
             "no_answer_threshold": self.threshold(calibration),

@@ -156,7 +156,6 @@ def describe(job: Job) -> dict[str, str | None]:
     counts = {name: number for name, number in job.counts.model_dump().items() if number or name == "total"}
     times = {"created": job.created_at, "started": job.started_at, "finished": job.finished_at}
     failures = (f"{f.code} ({f.count:,}{'' if f.retryable else ', would fail again'})" for f in job.failures or ())
-    expected = job.promise.finish_at if job.promise is not None and not job.status.is_final else None
     return {
         "job": job.id,
         "name": job.name,
@@ -165,7 +164,6 @@ def describe(job: Job) -> dict[str, str | None]:
         "model": job.model,
         "task": job.task,
         **times,
-        "expected": expected,
         "waits": job.waiting_for,
         "failed with": ", ".join(failures),
         "error": None if job.error is None else job.error.detail,

@@ -69,7 +69,6 @@ class JobParts(TypedDict, total=False):
     options: TaskOptions | Mapping[str, Any] | None
     priority: Priority | str | None
     expires_in_s: float | None
-    refuse_if_late: bool
     metadata: Mapping[str, str] | None
     keep_s: int | None
     invalid_items: Literal["refuse", "fail"] | None

@@ -111,9 +111,9 @@ class ServiceProtocol:
 
         The request is repeated while the service cannot be reached. The idempotency key, a new one if none is given,
         makes sure that the job is accepted only once. A ``name`` of your own also finds the job, and makes submitting
-        it again harmless for as long as the job is kept. ``refuse_if_late`` raises ServiceError (409) if the job is not
-        expected to be done within ``expires_in_s``. A job that is too large for one request is sent as lines instead,
-        unless ``or_lines`` is false. ``input_url`` names the place of the items instead of sending them.
+        it again harmless for as long as the job is kept. A job that is too large for one request is
+        sent as lines instead, unless ``or_lines`` is false. ``input_url`` names the place of the items instead of
+        sending them.
         """
         given = list(items)
         body = job_body(given, parts)

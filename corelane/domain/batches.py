@@ -91,9 +91,6 @@ class BatchRequest(Wire):
         description="Lines not answered within it expire: `24h`, or any other number of s, m, h or d up to 30d."
     )
     metadata: Metadata | None = Field(None, description="Up to 16 texts kept with the batch.")
-    dry_run: bool = Field(
-        False, strict=True, description="Return a `batch.forecast` in place of the batch; nothing is kept."
-    )
     output_expires_after: ExpiresAfter | None = Field(
         None, description="When the files that the batch writes are deleted, counted from when they are written."
     )

@@ -13,7 +13,6 @@ is stored once: a number refers to the texts that the job's items share, null to
 """
 
 import math
-from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from string import ascii_letters, digits, whitespace
@@ -211,59 +210,6 @@ def estimate_tokens(beside: str, text: str, stride: int) -> int:
         # All of it is one window.
         return max(LEAST_TOKENS, math.ceil(SPECIAL_TOKENS + measure(whole)))
     return estimate(measure(beside), measure(text), stride)
-
-
-def estimate_windows(beside_tokens: float, text_tokens: float, stride: int, max_length: int, ratio: float) -> int:
-    """Estimate an item's windows in a model of this length; ``ratio`` is real tokens per measured token."""
-    room = max_length - min(SPECIAL_TOKENS + ratio * beside_tokens, max_length * (1 - MIN_TEXT_SHARE))
-    return count_windows(ratio * text_tokens, room, stride)
-
-
-#: How items are read together: an item alone, a few items, or enough to fill batches.
-ONE, FEW, MANY = "one", "few", "many"
-
-#: Scripts differ in tokens per character. The classes: hardly any letters beyond ASCII, some (German), many
-#: (Vietnamese), and Chinese characters. Other scripts are named by their block of Unicode.
-PLAIN, ACCENTED, MARKED, HAN = "plain", "accented", "marked", "han"
-
-#: Upper bounds of the bytes of UTF-8 per character, by class.
-PLAIN_BYTES, ACCENTED_BYTES, MARKED_BYTES = 1.01, 1.2, 1.5
-
-#: Blocks of Unicode, of 256 characters each, that belong to one script.
-BLOCKS = {
-    HAN: range(0x2E, 0xA0),
-    "hangul": range(0xAC, 0xD8),
-    "symbols": range(0x100, 0x200),
-    "rare": range(0x200, 0x1100),
-}
-
-#: How many texts of a slice determine its script, how many characters of each, and how many determine a block.
-SCRIPT_ITEMS, SCRIPT_CHARS, BLOCK_CHARS = 4, 500, 64
-
-#: Upper bounds of the classes of length, in estimated tokens per item; the last class has none.
-LENGTHS = (64, 96, 128, 192, 256, 320, 384, 512, 768, 1024, 2048, 4096, 16384)
-
-
-def script_of(text: str) -> str:
-    """Return the script of a text."""
-    if text.isascii():
-        return PLAIN
-    bytes_per_char = len(text.encode(errors="replace")) / len(text)
-    if bytes_per_char < MARKED_BYTES:
-        return PLAIN if bytes_per_char < PLAIN_BYTES else ACCENTED if bytes_per_char < ACCENTED_BYTES else MARKED
-    # In sorted order spaces and marks come before letters, so this one is a letter.
-    in_order = sorted(text[:BLOCK_CHARS])
-    block = ord(in_order[3 * len(in_order) // 4]) >> 8
-    return next((name for name, blocks in BLOCKS.items() if block in blocks), f"u{block:02x}")
-
-
-def cost_class(first: int, tokens: int, texts: Sequence[str]) -> str:
-    """Return the cost class of a slice (``item_costs``); ``first`` is the index of its first item."""
-    count = len(texts)
-    looked_at = texts if count <= SCRIPT_ITEMS else texts[:: count // SCRIPT_ITEMS]
-    text = "".join([each[:SCRIPT_CHARS] for each in looked_at])
-    together = MANY if first or tokens > SMALL_TOKENS else ONE if count == 1 else FEW
-    return f"{together}:{script_of(text)}:{bisect_left(LENGTHS, tokens // max(count, 1))}"
 
 
 def cut_slices(tokens: Sequence[int], max_items: int, max_tokens: int) -> Iterator[tuple[int, int, int]]:

@@ -115,8 +115,8 @@ class JobRequest(JobHead):
     def _one_form(self) -> Self:
         is_single = any(getattr(self, name) is not None for name in self.in_place)
         if self.input_url is not None:
-            if self.dry_run or self.refuse_if_late or self.items or is_single:
-                raise ValueError("an `input_url` takes no items beside it, no `dry_run` and no `refuse_if_late`")
+            if self.items or is_single:
+                raise ValueError("an `input_url` takes no items beside it")
             return self
         if self.items is None:
             raise ValueError(f"give `items`, or {self._one_item()}, or an `input_url`")

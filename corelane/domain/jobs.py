@@ -210,9 +210,6 @@ class JobHead(Wire):
         le=30 * 24 * 3600,
         description="After this many seconds nothing more of the job is started; what is answered stays.",
     )
-    refuse_if_late: bool = Field(
-        False, strict=True, description="Refuse the job if it is not expected to be done within `expires_in_s`."
-    )
     metadata: Metadata = Field(default_factory=dict, description="Up to 16 texts kept with the job.")
     keep_s: int | None = Field(
         None,
@@ -228,20 +225,11 @@ class JobHead(Wire):
         "item, `fail` takes it and fails such items alone. By default a job is refused, but for one with an "
         "`input_url`, which is taken before its items are read.",
     )
-    dry_run: bool = Field(
-        False, strict=True, description="Return a `job.forecast` in place of the job; nothing is kept or charged."
-    )
 
     @property
     def shared_texts(self) -> Mapping[str, str]:
         """Return the texts that its items share, by their ids; tasks whose items share texts have a field for them."""
         return {}
-
-    @model_validator(mode="after")
-    def _late_for_something(self) -> Self:
-        if self.refuse_if_late and self.expires_in_s is None:
-            raise ValueError("`refuse_if_late` needs `expires_in_s`")
-        return self
 
 
 class ItemError(BaseModel):
@@ -317,18 +305,6 @@ class Counts(BaseModel):
         return self.succeeded + self.failed + self.canceled + self.expired
 
 
-class Promise(BaseModel):
-    """The place and finish time promised to a job when it was submitted."""
-
-    position: int = Field(ge=0, description="Unfinished jobs of its priority or higher that it waits behind.")
-    tokens_ahead: int = Field(ge=0, description="Estimated tokens that are answered before it is done.")
-    finish_at: str | None = Field(
-        None, description="When it was expected to be done; null until speed is measured, or if a pause held it up."
-    )
-    earliest_at: str | None = Field(None, description="Early end of the interval around that.")
-    latest_at: str | None = Field(None, description="Late end of it.")
-
-
 class FailureCount(BaseModel):
     """The number of items that failed with one code of error."""
 
@@ -353,7 +329,6 @@ class Job(BaseModel):
     finished_at: str | None = None
     expires_at: str | None = Field(None, description="When items that have not started expire.")
     kept_until: str | None = Field(None, description="Until when a final job and its results are kept.")
-    promise: Promise | None = None
     waiting_for: str | None = Field(
         None,
         description="Why an open job is not worked on: a pause, by whom and since when; or no core holds its model "

@@ -122,17 +122,6 @@ class PassTable:
             least.append(min(took, key=itemgetter(0)))
         return passes * seconds[quickest - 1] + least[-1][0], quickest if passes else least[-1][1]
 
-    def row_us(self, *, flexible_rows: bool) -> list[tuple[int, int, int]]:
-        """Return the time of rows by length, as ``Manifest.row_us`` has it."""
-        return [
-            (
-                bucket.length,
-                round(US * seconds[0 if flexible_rows else -1]),
-                round(US * min(took / rows for rows, took in enumerate(seconds, 1))),
-            )
-            for bucket, seconds in self.seconds.items()
-        ]
-
 
 def warm_ups(ladder: Sequence[Bucket], *, flexible_rows: bool, rows_share_kernels: bool) -> list[tuple[Bucket, int]]:
     """Return the batches that warm a model up, each run ``WARM_UP_PASSES`` times: a bucket, and its number of rows.

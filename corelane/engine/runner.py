@@ -200,7 +200,7 @@ class Runner:
         return cls(task, served, run, overlaps=backend.overlaps, limits=limits, unload=unload)
 
     def warm_up(self) -> None:
-        """Run the passes that warm the model up. On a CPU they also measure what items cost."""
+        """Run the passes that warm the model up."""
         for bucket, rows in self._warm_ups:
             ones = np.ones((rows, bucket.length), dtype=np.int64)
             # Two tokens in turn: one of them is not padding, and some networks (mBART) look for such a token.
@@ -209,8 +209,6 @@ class Runner:
                 self._times.begin()
                 self._run(WindowBatch(bucket, ids, ones, np.zeros_like(ones)))
                 self._times.end(bucket, ids.shape, ids.size)
-        if not self.overlaps:
-            self.summary = {**self.summary, "row_us": self._times.table().row_us(flexible_rows=self._flexible_rows)}
 
     def close(self) -> None:
         """Unload the model."""

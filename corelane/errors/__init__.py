@@ -56,14 +56,6 @@ class UrlRefused(InvalidInput, code="url_refused"):
     """The job's `input_url` or `output_url` begins with none of the URLs that the operator allows."""
 
 
-class DeadlineInfeasible(InvalidInput, code="deadline_infeasible", retryable=True):
-    """The job would not be done in time; carries the earliest that can be met."""
-
-    def __init__(self, detail: str, earliest_feasible_s: int) -> None:
-        super().__init__(detail)
-        self.earliest_feasible_s = earliest_feasible_s
-
-
 class IdempotencyKeyReused(InvalidInput, code="idempotency_key_reused"):
     """The key came with another body in the last 24 hours: send that body, or use a new key."""
 

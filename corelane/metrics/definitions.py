@@ -70,9 +70,6 @@ LOAD_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 6
 
 ROWS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)
 
-#: Errors as a share of the true value.
-RATIOS = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0)
-
 ALL: dict[str, Metric] = {}
 
 
@@ -120,13 +117,6 @@ WASTED_TOKENS = _counter(
     "stopped), canceled, expired, over (a job that was over)",
     "reason",
     known=("core_lost", "handed_back", "canceled", "expired", "over"),
-)
-PROMISES = _counter(
-    "promises",
-    COUNTED,
-    "Answered jobs by when they ended: before, within or after the interval promised",
-    "outcome",
-    known=("early", "kept", "late"),
 )
 DELIVERIES = _counter(
     "deliveries",
@@ -182,12 +172,6 @@ HTTP_REQUEST_S = _histogram(
     "Time from a request to the start of its response",
     "route",
     "method",
-)
-RETRY_AFTER_ERROR = _histogram(
-    "retry_after_error_ratio",
-    MEASURED,
-    RATIOS,
-    "How wrong Retry-After was, as a share of the time after which the refused job would have been taken",
 )
 
 # Work that is not done.

@@ -16,7 +16,7 @@ from corelane.store.link.library import read_code
 #: Commands that the store's Python code sends. The library's functions send more, and Redis checks those as well.
 SENT = (
     *("blpop", "del", "exec", "exists", "expire", "fcall", "get", "hdel", "hexists", "hget", "hgetall", "hincrby"),
-    *("hkeys", "hmget", "hset", "hsetnx", "hvals", "incr", "info", "lrange", "multi", "pexpire", "ping"),
+    *("hkeys", "hmget", "hset", "hsetnx", "hvals", "incr", "info", "lrange", "multi", "ping"),
     *("publish", "role", "set", "setbit", "smembers", "subscribe", "time", "unlink", "wait", "xadd", "xrange"),
     *(
         "unsubscribe",
@@ -27,7 +27,6 @@ SENT = (
         "zrangebylex",
         "zrangebyscore",
         "zrem",
-        "zremrangebyscore",
     ),
     *("xrevrange", "zrevrangebylex", "zscore"),
 )

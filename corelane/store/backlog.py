@@ -11,7 +11,7 @@ from corelane.store.link.link import CommonLink
 #: The rate is measured over this many full seconds.
 RATE_SECONDS = 10
 
-#: The cores are busy in a second if they answer at least this part of what they can.
+#: The cores are busy in a second if they drain at least this part of what they can.
 BUSY = 0.5
 
 #: In a rate, the cores' own speeds weigh as much as this many seconds in which the cores were busy.
@@ -21,19 +21,19 @@ SPEEDS_WEIGH_S = 3.0
 UNKNOWN_RATE = 1000.0
 
 
-def drain_rate(answered: Sequence[int], speeds: Iterable[float]) -> float:
-    """Estimate how many tokens a second the cores answer while they have enough work.
+def drain_rate(drained: Sequence[int], speeds: Iterable[float]) -> float:
+    """Estimate how many tokens a second the cores drain while they have enough work.
 
-    ``answered`` counts the tokens of the last full seconds, newest first. Seconds with little work are ignored.
+    ``drained`` counts the tokens of the last full seconds, newest first. Seconds with little work are ignored.
     """
     known = sum(speeds)
-    busy_from = BUSY * (known or max(answered, default=0))
-    busy = list(itertools.takewhile(lambda tokens: tokens >= max(busy_from, 1), answered))
+    busy_from = BUSY * (known or max(drained, default=0))
+    busy = list(itertools.takewhile(lambda tokens: tokens >= max(busy_from, 1), drained))
     weight_s = SPEEDS_WEIGH_S if known else 0.0
     return (weight_s * known + sum(busy)) / max(weight_s + len(busy), 1.0) or UNKNOWN_RATE
 
 
 async def read_drain_rate(link: CommonLink) -> float:
-    """Read how many tokens a second the cores with work answer; without a living core, the last speed of one."""
-    answered, speeds = await link.run("drain_rates", seconds=RATE_SECONDS)
-    return drain_rate([int(tokens) for tokens in answered], [float(speed) for speed in speeds if speed is not None])
+    """Read how many tokens a second the cores with work drain; without a living core, the last speed of one."""
+    drained, speeds = await link.run("drain_rates", seconds=RATE_SECONDS)
+    return drain_rate([int(tokens) for tokens in drained], [float(speed) for speed in speeds if speed is not None])

@@ -49,13 +49,11 @@ class Announcer:
         is_full_speed: bool = True,
         is_out: bool = False,
         worked: tuple[str, str, int] | None = None,
-        costs: Sequence[tuple[str, str, Sequence[int]]] = (),
     ) -> BeatReply:
         """Renew the core's state, speed and versions, and its leases.
 
         ``is_full_speed`` says that the core had enough work when its speed was measured, ``is_out`` that no version may
         be placed on it. ``worked`` is its process, its price in stored form, and the microseconds worked so far.
-        ``costs`` are what items took since the last heartbeat, by version and class: see ``lua/rates.lua``.
         """
         revision, *unknown = self._link.run(
             "beat",
@@ -68,7 +66,6 @@ class Announcer:
             versions=versions,
             leases=leases,
             worked=worked,
-            costs=costs,
         )
         return BeatReply(revision.decode(), tuple(version.decode() for version in unknown))
 

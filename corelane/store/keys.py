@@ -43,7 +43,7 @@ PREFIX = "cl:"
 SCHEMA = RedisKey("cl:schema", "string", stays=True)  # number of the data's format, see corelane.store.schema
 CELL = RedisKey("cl:cell", "string", stays=True)  # the service that owns this Redis, as named in its ids
 
-# Jobs. The hash has status, version, counts, times, options, owner, promise, webhook, request id, traceparent, and up
+# Jobs. The hash has status, version, counts, times, options, owner, webhook, request id, traceparent, and up
 # to which item the job was fed, dropped and reported.
 job = RedisKey("cl:job:{%s}", "hash")  # as the job
 payloads = RedisKey("cl:in:{%s}", "hash")  # slice's first item → rows, JSON; 60 s, until answered, or as the job
@@ -78,8 +78,8 @@ returned = RedisKey("cl:returned:%s", "list")  # version → refs that a lost cl
 owner_lanes = RedisKey("cl:lanes:%s:%s", "set")  # P, owner → versions of the owner's lanes; `+` and version of a line
 shares = RedisKey("cl:shares:%s", "zset")  # P → owners with waiting refs, by tokens served
 WAITING = RedisKey("cl:waiting", "hash")  # version → tokens in its lanes
-OWED = RedisKey("cl:owed", "hash")  # OWNER:P → tokens not yet answered
-UNFED = RedisKey("cl:unfed", "hash")  # OWNER:P → tokens that are still in files
+OWED = RedisKey("cl:owed", "hash")  # owner → tokens not yet answered
+UNFED = RedisKey("cl:unfed", "hash")  # owner → tokens that are still in files
 
 # Claims.
 claim = RedisKey("cl:claim:%s", "hash")  # lease → what the claim still holds: JOB:FIRST → ref
@@ -102,8 +102,6 @@ OUT_OF_SERVICE = RedisKey("cl:out_of_service", "set")  # cores that are broken a
 SPEEDS = RedisKey("cl:speeds", "hash")  # core → its speed in tokens/s
 LAST_SPEED = RedisKey("cl:last_speed", "string", stays=True)  # the speed that a core told last
 full_speed = RedisKey("cl:full_speed:%s", "string")  # core → its speed when it had enough to do; 30 d
-costs = RedisKey("cl:costs:%s", "hash")  # version → class of items → sums of what they cost recently; 30 d
-residuals = RedisKey("cl:residuals:%s", "hash")  # version → kind of job → how far off its last forecasts were; 30 d
 holders = RedisKey("cl:holders:%s", "zset")  # version → cores, by the time until which they surely hold it
 MODELS = RedisKey("cl:models", "hash", stays=True)  # version → its summary, JSON
 ALIASES = RedisKey("cl:aliases", "hash", stays=True)  # alias → version, or pairs of version and weight
@@ -112,7 +110,6 @@ NAMED = RedisKey("cl:named", "hash", stays=True)  # alias → version that worke
 PLACEMENTS = RedisKey("cl:placements", "hash", stays=True)  # version → where it is wanted, JSON
 CLOSED = RedisKey("cl:closed", "hash", stays=True)  # version that takes no more jobs → since when
 PAUSED = RedisKey("cl:paused", "hash", stays=True)  # model:VERSION, owner:NAME → who paused it, when; JSON
-RESUMED = RedisKey("cl:resumed", "string", stays=True)  # when a pause ended last
 PLAN = RedisKey("cl:plan", "string", stays=True)  # counter: changes of placements, which workers then read
 loading = RedisKey("cl:loading:%s", "hash")  # core → VERSION#SINCE → loads begun and not ended; 600 s
 RESTARTING = RedisKey("cl:restarting", "string")  # the core whose process is being replaced, to free memory; 60 s

@@ -7,7 +7,7 @@ too.
 import asyncio
 import os
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from uuid import uuid4
 
@@ -78,14 +78,11 @@ class ProcessMetrics:
 
 
 class Flushing:
-    """Flushes a process' metrics from an event loop while it runs. ``measure`` runs before each flush."""
+    """Flushes a process' metrics from an event loop while it runs."""
 
-    def __init__(
-        self, metrics: ProcessMetrics, link: CommonLink, measure: Callable[[], Awaitable[None]] | None = None
-    ) -> None:
+    def __init__(self, metrics: ProcessMetrics, link: CommonLink) -> None:
         self._metrics = metrics
         self._link = link
-        self._measure = measure
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None
 
@@ -111,8 +108,6 @@ class Flushing:
         while True:
             await asyncio.sleep(FLUSH_S)
             try:
-                if self._measure is not None:
-                    await self._measure()
                 await self.flush()
             except Unavailable:
                 continue  # the log says so elsewhere

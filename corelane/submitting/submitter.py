@@ -6,21 +6,17 @@ request is returned. If its version closes meanwhile, as when an alias moves, it
 
 import asyncio
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.domain.dispatch import SLICE_ITEMS, SLICE_TOKENS, spread_slices
-from corelane.domain.forecast import Size, forecast, tokens_ahead, tokens_until
 from corelane.domain.ids import cell_of
 from corelane.domain.job_requests import count_rows, require_few_rows
 from corelane.domain.jobs import INLINE_RESULTS, JobHead, TaskOptions
-from corelane.domain.pauses import PauseKind
 from corelane.errors import (
     CorelaneError,
-    DeadlineInfeasible,
     InvalidInput,
     JobExpired,
     NotReady,
@@ -36,13 +32,12 @@ from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.idempotency import Held, Holder, Once
-from corelane.store.jobs.records import JobRecord, PromiseRecord
+from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.link.link import VersionClosed
 from corelane.store.plugin import StorePlugin
 from corelane.submitting.model_tasks import ModelTasks
-from corelane.submitting.refusals import ALL_OWNERS, Refusals
 from corelane.tasks.estimating import Estimator
 from corelane.tasks.registry import task_named
 from corelane.tasks.text import check_text
@@ -59,9 +54,6 @@ MANY_ROWS = 10_000
 
 #: The longest time after which a caller is asked to come back, in seconds.
 MAX_RETRY_AFTER_S = 3600
-
-#: A caller comes back after this time if no speed is known, in seconds. Cores measure it in a second of work.
-UNKNOWN_RETRY_AFTER_S = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +75,12 @@ class Submitter:
         self._settings = settings
         self._tracer = tracer
         self.tasks = ModelTasks(store, fleet)
-        #: Jobs that were refused because too much work waits.
-        self.refusals = Refusals()
 
     async def submit(self, submission: Submission, admission: Admission | None = None) -> Submitted:
         """Make a job, or return the one that the same request made before. Admit it first if ``admission`` is None.
 
-        Raise the errors of ``admit``, TooLarge, Overloaded, DeadlineInfeasible, the error of
-        its ``Once`` if another request holds the key, JobExpired, or StoreUnavailable. Nothing is written then.
+        Raise the errors of ``admit``, TooLarge, Overloaded, the error of its ``Once`` if another request holds the key,
+        JobExpired, or StoreUnavailable. Nothing is written then.
         """
         if self._tracer is None:
             return await self._submit_once(submission, admission)
@@ -222,18 +212,11 @@ class Submitter:
 
     async def _submit(self, submission: Submission, admission: Admission) -> JobRecord:
         """Estimate the job, check that there is room for it, and hand it to the store."""
-        head, owner, file = submission.head, submission.owner, submission.file
         costs = await self.beside_others(submission, self._costs)
         slices = spread_slices(costs, SLICE_ITEMS, SLICE_TOKENS, admission.idle)
-        if file is None:
-            size = Size(sum(costs), len(slices))
-            await self.require_room(admission, owner, size.tokens)
-        else:
-            size = Size(file.tokens, file.items)
-        promise = make_promise(admission, owner, head.priority.rank, size) if submission.input_url is None else None
-        if promise is not None and head.refuse_if_late and head.expires_in_s is not None:
-            require_in_time(promise, head.expires_in_s)
-        return await self._store.submit(submission, admission.version or "", slices, promise)
+        if submission.file is None:
+            await self.require_room(admission, sum(costs))
+        return await self._store.submit(submission, admission.version or "", slices)
 
     def _costs(self, submission: Submission) -> list[int]:
         """Estimate the items, up to the first one that is too much work together with those before."""
@@ -267,11 +250,8 @@ class Submitter:
             task.check_options(options, place, item)
         check_texts(self._settings, submission.head.shared_texts)
 
-    async def require_room(self, admission: Admission, owner: str, tokens: int, *, asks_only: bool = False) -> None:
-        """Raise TooLarge for a job that would not fit even alone, Overloaded for one that does not fit now.
-
-        A caller who ``asks_only`` may never come back, so its refusal is not watched.
-        """
+    async def require_room(self, admission: Admission, tokens: int) -> None:
+        """Raise TooLarge for a job that would not fit even alone, Overloaded for one that does not fit now."""
         most, own_most = self._settings.max_outstanding_tokens, self._settings.max_owner_tokens
         if tokens > min(most, own_most):
             name = "CORELANE_MAX_OWNER_TOKENS" if own_most <= most else "CORELANE_MAX_OUTSTANDING_TOKENS"
@@ -280,22 +260,24 @@ class Submitter:
                 "(application/x-ndjson), which wait in a file and are not bounded, or as several jobs one after the "
                 f"other, or have the operator raise {name}"
             )
-        own = sum(count for (who, _), count in admission.owed.items() if who == owner)
-        excess, own_excess = sum(admission.owed.values()) + tokens - most, own + tokens - own_most
+        excess, own_excess = admission.outstanding + tokens - most, admission.own + tokens - own_most
         if excess <= 0 and own_excess <= 0:
             return
-        rate = await self._store.drain_rate()
         if own_excess > excess:
-            retry_after_s = seconds_until(tokens_until(admission.owed, owner, own_excess), rate)
-            watched = (owner, own_most - tokens)
             bound = f"{own_most:,} tokens may wait for one API key and this job would pass that by {own_excess:,}"
         else:
-            retry_after_s = seconds_until(excess, rate)
-            watched = (ALL_OWNERS, most - tokens)
             bound = f"{most:,} tokens may wait and this job would pass that by {excess:,}"
-        if not asks_only:
-            self.refusals.note(watched[0], retry_after_s, watched[1])
+        drained = drained_before(excess, own_excess, admission)
+        retry_after_s = max(1, min(MAX_RETRY_AFTER_S, math.ceil(drained / await self._store.drain_rate())))
         raise Overloaded(f"{bound}; nothing was kept, come back in {retry_after_s} s", retry_after_s)
+
+
+def drained_before(excess: int, own_excess: int, admission: Admission) -> float:
+    """Estimate how many tokens of all owners are drained before a job fits that passes the bounds by these tokens.
+
+    Owners share the cores, so an owner's part of what is drained is about its share of what waits.
+    """
+    return max(excess, own_excess * admission.outstanding / max(1, admission.own))
 
 
 def require_few_items(settings: Settings, items: int) -> None:
@@ -317,38 +299,3 @@ def check_texts(settings: Settings, texts: Mapping[str, str]) -> None:
     """Raise TooLarge for a shared text that is too long, naming it and the setting."""
     for text_id, text in texts.items():
         check_text(settings, "", f"the shared text {text_id!r}", text)
-
-
-def make_promise(admission: Admission, owner: str, rank: int, size: Size) -> PromiseRecord:
-    """Estimate a job's place and finish time; no time is promised while a pause holds the job up."""
-    own = admission.own[rank]
-    waiting = Counter(admission.owed) + Counter(admission.unfed) if admission.unfed else admission.owed
-    if admission.pauses.all and (paused := admission.pauses.names(PauseKind.OWNER) - {owner}):
-        waiting = {account: tokens for account, tokens in waiting.items() if account[0] not in paused}
-    ahead = tokens_ahead(waiting, owner, rank, size, own)
-    position = sum(admission.open_jobs[: rank + 1]) - (own.larger_jobs if size.is_small else 0)
-    found = forecast(ahead, size.tokens, size.slices, admission.speeds, admission.residuals)
-    if found is None or admission.pause is not None:
-        return PromiseRecord(max(0, position), ahead)
-    earliest_ms, latest_ms = math.floor(1000 * found.earliest_s), math.ceil(1000 * found.latest_s)
-    reckoned = f"{found.kind} {1000 * found.reckoned_s:.2f}"
-    return PromiseRecord(max(0, position), ahead, round(1000 * found.expected_s), earliest_ms, latest_ms, reckoned)
-
-
-def require_in_time(promise: PromiseRecord, expires_in_s: float) -> None:
-    """Raise DeadlineInfeasible if a job is not expected to be done in time."""
-    if promise.expected_ms is None or promise.latest_ms is None or promise.expected_ms <= 1000 * expires_in_s:
-        return
-    earliest_s = math.ceil(promise.latest_ms / 1000)
-    raise DeadlineInfeasible(
-        f"{promise.tokens_ahead:,} tokens go first: this job would take {promise.expected_ms / 1000:.0f} s, not "
-        f"{expires_in_s:g} s; nothing was kept, {earliest_s} s can be met",
-        earliest_s,
-    )
-
-
-def seconds_until(tokens: int, tokens_per_s: float) -> int:
-    """Return how long it takes to work these tokens off at a rate, in seconds; a rate of 0 means unknown."""
-    if not tokens_per_s:
-        return UNKNOWN_RETRY_AFTER_S
-    return max(1, min(MAX_RETRY_AFTER_S, math.ceil(tokens / tokens_per_s)))

@@ -21,9 +21,3 @@ class Estimator:
         if text is not None:
             return self._task.tokens(beside, text, self._options)
         return self._task.tokens_of(beside, self._shared[text_id or ""], self._options)
-
-    def windows(self, item: Item, max_length: int, ratio: float) -> int:
-        """Estimate an item's windows in a model of this length; ``ratio`` is real tokens per measured token."""
-        beside, text, text_id = self._task.parts(item)
-        sizes = [self._shared[text_id or ""]] if text is None else map(measure, self._task.texts(text))
-        return sum(self._task.windows_of(beside, size, self._options, max_length, ratio) for size in sizes)

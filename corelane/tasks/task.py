@@ -101,10 +101,6 @@ class Task(ABC):
         """Estimate the same if the tokens of its text are estimated already (``dispatch.measure``)."""
 
     @abstractmethod
-    def windows_of(self, beside: Any, text_tokens: float, options: Any, max_length: int, ratio: float) -> int:
-        """Estimate an item's windows in a model of this length; ``ratio`` is real tokens per measured token."""
-
-    @abstractmethod
     def check(self, settings: Settings, place: str, item: Any) -> None:
         """Raise TooLarge if an item exceeds a setting; ``place`` is the beginning of the sentence."""
 
@@ -114,10 +110,6 @@ class Task(ABC):
 
     def check_options(self, options: Any, place: str, item: Any) -> None:  # noqa: B027  # for tasks that need it
         """Raise InvalidInput for an item that lacks what the options of its job do not give either."""
-
-    def texts(self, text: str) -> Sequence[str]:
-        """Return the texts that an item's text stands for, which are read one by one."""
-        return (text,)
 
     def depends_on_version(self, options: Any) -> bool:  # noqa: ARG002  # for tasks whose options depend on it
         """Return whether a version must be looked at before these options are accepted."""

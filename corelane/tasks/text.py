@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 
-from corelane.domain.dispatch import estimate, estimate_tokens, estimate_windows, measure
+from corelane.domain.dispatch import estimate, estimate_tokens, measure
 from corelane.domain.jobs import UNLESS_NULL, Item, Text
 from corelane.errors import TooLarge
 from corelane.settings import Settings
@@ -72,10 +72,6 @@ class TextTask(Task):
     def tokens_of(self, beside: Any, text_tokens: float, options: Any) -> int:  # noqa: ARG002
         """Estimate the same for a text that was measured."""
         return estimate(measure(beside or ""), text_tokens, self.overlap)
-
-    def windows_of(self, beside: Any, text_tokens: float, options: Any, max_length: int, ratio: float) -> int:  # noqa: ARG002
-        """Estimate the windows of a text."""
-        return estimate_windows(measure(beside or ""), text_tokens, self.overlap, max_length, ratio)
 
     def check(self, settings: Settings, place: str, item: Any) -> None:
         """Raise TooLarge for a text that is too long."""

@@ -49,7 +49,6 @@ OVERVIEW = Board(
                 stat("Cores up", "sum(corelane_core_up)", help="Cores with a fresh heartbeat."),
                 stat("Items that fail", "corelane:items_failed:ratio10m", "percentunit", (0.01, 0.05)),
                 stat("Requests with 5xx", "corelane:http_errors:ratio5m", "percentunit", (0.005, 0.02)),
-                stat("Promises missed", "corelane:promises_late:ratio1h", "percentunit", (0.05, 0.1)),
             ],
         ),
         Row(
@@ -171,7 +170,6 @@ DIAGNOSTICS = Board(
                 Panel("Wasted tokens", [rate("corelane_wasted_tokens_total", "reason")], "ops", help="Read in vain."),
                 Panel("Jobs ended", [rate("corelane_jobs_ended_total", "status")], "ops", stacked=True),
                 Panel("Problems", [rate("corelane_problems_total", "code")], "ops", stacked=True),
-                Panel("Promises", [rate("corelane_promises_total", "outcome")], "ops", stacked=True),
             ],
         ),
         Row(
@@ -238,13 +236,6 @@ DIAGNOSTICS = Board(
                     "s",
                     width=6,
                     help="Routes that wait for a job take as long as it.",
-                ),
-                Panel(
-                    "Error of Retry-After",
-                    quantiles("corelane_retry_after_error_ratio"),
-                    "percentunit",
-                    width=6,
-                    help="How far the time that was named is from the time at which there was room.",
                 ),
                 Panel("Event streams", [("corelane_event_streams", "open")], width=6),
             ],

@@ -35,7 +35,6 @@ ARGUMENTS: dict[str, Any] = {
         "created_after": datetime(2026, 1, 1, tzinfo=UTC),
         "created_before": "2026-01-01T00:00:00Z",
     },
-    "dry_run": True,
     "first": "2026-11-01",
     "last": "2026-11-30",
     "group_by": ["day", "key"],

@@ -65,7 +65,6 @@ CALLS = {
     "an unknown field": Call("POST", "/v1/jobs", 422, BODY[:-1] + b', "colour": 1}'),
     "a list": Call("POST", "/v1/jobs", 422, b"[1]"),
     "an unknown model": Call("POST", "/v1/jobs", 422, BODY[:-1] + b', "model": "nobody"}'),
-    "a dry run": Call("POST", "/v1/jobs", 200, BODY[:-1] + b', "dry_run": true}'),
     "lines": Call("POST", "/v1/jobs", 202, BODY, {"content-type": "application/x-ndjson"}),
     "an answer that takes longer": Call("POST", "/v1/answers?wait=0.001", 202, BODY),
     "an answer that takes longer than preferred": Call("POST", "/v1/answers", 202, BODY, JSON | {"prefer": "wait=0"}),

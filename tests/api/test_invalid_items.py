@@ -254,19 +254,6 @@ def test_line_that_is_no_json_or_too_long_fails_alone(service: Service) -> None:
     assert [results[at]["error"]["detail"][:6] for at in (1, 2)] == ["line 3", "line 4"]
 
 
-@pytest.mark.parametrize("form", ["json", "lines"])
-def test_dry_run_counts_what_would_fail_alone(service: Service, form: str) -> None:
-    head, items = {"invalid_items": "fail", "dry_run": True, "contexts": SHARED}, values(200)
-    if form == "json":
-        found = service.http.post("/v1/jobs", json=head | {"items": items}).json()
-    else:
-        body = b"\n".join(map(orjson.dumps, [head, *items]))
-        found = service.http.post("/v1/jobs", content=body, headers=LINES).json()
-    assert (found["items"], found["bad_items"], [each["code"] for each in found["errors"]]) == (
-        198, 2, ["invalid_input"] * 2,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize("point", ["submit.payloads_written", "submit.accepted"])
 def test_api_and_keeper_killed_in_between_lose_and_repeat_nothing(service: Service, point: str) -> None:
     items = values(1000)

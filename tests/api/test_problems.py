@@ -38,7 +38,12 @@ SENTENCES: dict[str, tuple[str, Any, str, str]] = {
     "no items": ("jobs", {"items": []}, "items", "it has 0 entries, and at least 1 entry must be there"),
     "not a list": ("jobs", {"items": 3}, "items", "a list is wanted"),
     "not an object": ("jobs", [1], "body", "a JSON object is wanted"),
-    "a rule of ours": ("jobs", {**OK, "refuse_if_late": True}, "body", "`refuse_if_late` needs `expires_in_s`"),
+    "a rule of ours": (
+        "jobs",
+        {**OK, "items": [OK]},
+        "body",
+        "give either `items` or one item's `question` in place, not both",
+    ),
     "bound": ("jobs", {**OK, "options": {"top_k": 0}}, "options.top_k", "it must be at least 1"),
     "choice": ("jobs", {**OK, "priority": "soon"}, "priority", "it must be 'high', 'normal' or 'low'"),
     "one input": ("hf/question-answering", {"inputs": {**OK, "context": 3}}, "inputs.context", "a text is wanted"),

@@ -12,7 +12,6 @@ from unittest import mock
 import pytest
 
 from benchmarks.harness import QUICK, ROOT, Serving, lend, serving
-from benchmarks.promises import BOUNDS
 from corelane.artifacts.manifest import Artifact
 
 FOLDER = ROOT / "benchmarks"
@@ -23,14 +22,14 @@ BENCHMARKS = sorted(path for path in FOLDER.glob("*.py") if '__name__ == "__main
 
 @pytest.fixture(scope="module")
 def service(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """Lend a service of one core and the tiny model with narrow bounds."""
+    """Lend a service of one core and the tiny model."""
     data = tmp_path_factory.mktemp("benchmarks")
     root = next(parent for parent in tiny_artifact.path.parents if parent.name == "artifacts")
     shutil.copytree(root, data / "artifacts")
     model = tiny_artifact.manifest.name
     with (
         mock.patch.dict(os.environ, {"CORELANE_CORES": "1"}),
-        serving(data, model=model, cores=1, **BOUNDS) as running,
+        serving(data, model=model, cores=1) as running,
         lend(running),
     ):
         yield running

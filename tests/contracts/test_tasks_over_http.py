@@ -64,9 +64,7 @@ def test_job_has_a_result_of_its_task_for_each_item_in_order(told: Service, task
 def test_example_of_a_body_in_the_document_is_answered(told: Service, task: str) -> None:
     for example in TASKS[task].job_examples.values():
         body = {name: value for name, value in example["value"].items() if name != "webhook"}
-        found = ask(told, **body)
-        assert found["object"] == ("job.forecast" if body.get("dry_run") else "job")
-        assert body.get("dry_run") or found["status"] == "succeeded"
+        assert ask(told, **body)["status"] == "succeeded"
 
 
 def test_lines_are_one_job_of_the_task(told: Service, task: str) -> None:
@@ -87,12 +85,6 @@ def test_lines_are_one_job_of_the_task(told: Service, task: str) -> None:
     assert refused.status_code == 422
     assert "wrong: there is no such field (there are `id`, " in refused.json()["detail"]
     assert f"; this model takes items for {task}, such as" in refused.json()["detail"]
-
-
-def test_dry_run_measures_every_item(told: Service, task: str) -> None:
-    found = ask(told, items=items(task), dry_run=True)
-    assert (found["object"], found["items"]) == ("job.forecast", 3)
-    assert found["tokens"] > 0
 
 
 def test_item_of_another_form_is_refused_with_the_form_of_this_task(told: Service, task: str) -> None:
@@ -214,7 +206,8 @@ def test_alias_that_moves_to_another_task_takes_items_of_that_task_at_once(told:
     questions = [dict(TASKS[DEFAULT_TASK].example)]
     for version, given in (("tiny@1", questions), (f"{task}@0", items(task)), ("tiny@1", questions)):
         assert told.http.put("/v1/aliases/moved", json={"weights": {version: 1.0}}).status_code == 200
-        assert ask(told, model="moved", dry_run=True, items=given)["object"] == "job.forecast"
+        taken = told.http.post("/v1/jobs", json={"model": "moved", "items": given})
+        assert (taken.status_code, taken.json()["model"]) == (202, version)
 
 
 @pytest.mark.parametrize("task", [name for name in FORMED if name != DEFAULT_TASK])

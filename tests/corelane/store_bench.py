@@ -15,7 +15,7 @@ from corelane.domain.jobs import Priority, Webhook
 from corelane.settings import Settings
 from corelane.store.dispatch import Claim, Dispatch, ExchangeRequest, Room, SliceResults
 from corelane.store.fleet import Announcer, Fleet
-from corelane.store.jobs.records import JobRecord, PromiseRecord
+from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.store.link.link import AsyncLink
@@ -102,7 +102,6 @@ class Bench:
         items: list[Question] | None = None,
         contexts: dict[str, str] | None = None,
         file: ItemFile | None = None,
-        refuse_if_late: bool = False,
         version: str = VERSION,
     ) -> str:
         job = job or new_job_id()
@@ -112,7 +111,6 @@ class Bench:
             webhook=webhook,
             priority=priority,
             expires_in_s=expires_in_s,
-            refuse_if_late=refuse_if_late,
             contexts=contexts,
         )
         items = items or [Question(id=f"i{n}", question="who", context="ada") for n in range(count)]
@@ -168,7 +166,7 @@ class Bench:
 
 async def keep(store: JobStore, submission: Submission) -> JobRecord:
     """Have the store keep a job of one small item, whatever the fleet is like."""
-    return await store.submit(submission, VERSION, [(0, 1, 64)], PromiseRecord(0, 0))
+    return await store.submit(submission, VERSION, [(0, 1, 64)])
 
 
 async def submit_as_admitted(link: AsyncLink, settings: Settings, bell: str, submission: Submission) -> JobRecord:

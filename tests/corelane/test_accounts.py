@@ -54,7 +54,7 @@ def test_what_a_core_found_is_charged_once_however_often_it_is_told(bench: Bench
     for _ in range(2):
         tell_found(core, claim, 30_000)
         assert bench.raw.hgetall("cl:held") == {"a/0": "30000"}
-        assert bench.raw.hgetall("cl:owed") == {"doc:1": str(30_000 + 64 * 64)}
+        assert bench.raw.hgetall("cl:owed") == {"doc": str(30_000 + 64 * 64)}
         assert bench.raw.zscore("cl:shares:1", "doc") == 30_000
     core.commit(claim.lease, answered(claim))
     answer_all(core)
@@ -100,7 +100,7 @@ def test_core_killed_after_it_told_what_it_found_leaves_nothing_behind(bench: Be
         assert core.stdout is not None
         assert core.stdout.readline() == b"found\n"
         core.send_signal(signal.SIGKILL)
-    assert bench.raw.hgetall("cl:owed") == {"doc:1": "50000"}
+    assert bench.raw.hgetall("cl:owed") == {"doc": "50000"}
     [lease] = bench.raw.zrange("cl:leases", 0, -1)
     bench.raw.zadd("cl:leases", {lease: 1})
     assert bench.upkeep.return_lapsed() == 1
@@ -118,9 +118,9 @@ def test_charge_corrected_while_the_keeper_takes_a_claim_back_counts_once(bench:
     tell_found(core, claim, 9000)
     # As it was when the keeper, or the core itself, looked before the correction.
     core.hand_back(claim.lease, refs, bench.bell)
-    assert accounts(bench) == {"cl:waiting": {VERSION: "128"}, "cl:owed": {"doc:1": "128"}, "cl:jobs": {VERSION: "1"}}
+    assert accounts(bench) == {"cl:waiting": {VERSION: "128"}, "cl:owed": {"doc": "128"}, "cl:jobs": {VERSION: "1"}}
     assert tell_found(core, claim, 9000)
-    assert bench.raw.hgetall("cl:owed") == {"doc:1": "128"}
+    assert bench.raw.hgetall("cl:owed") == {"doc": "128"}
     answer_all(core)
     assert accounts(bench) == {}
 

@@ -64,12 +64,12 @@ def test_ask_returns_the_answer_in_one_request(client: Client, service: StandIn)
 def test_submit_sends_only_what_was_given_even_if_it_is_nothing(client: Client, service: StandIn) -> None:
     client.submit([ITEM, Question(question="When?", context="In 1843.")], options=AnswerOptions(top_k=3))
     client.submit([ITEM], priority=Priority.LOW, expires_in_s=0, metadata={}, contexts={"p": "Ada wrote it."})
-    client.submit([ITEM], priority="high", expires_in_s=2.5, refuse_if_late=True)
+    client.submit([ITEM], priority="high", expires_in_s=2.5)
     rest = {"items": [ITEM], "model": "default"}
     assert service.bodies == [
         rest | {"items": [ITEM, {"question": "When?", "context": "In 1843."}], "options": {"top_k": 3}},
         rest | {"priority": "low", "expires_in_s": 0, "metadata": {}, "contexts": {"p": "Ada wrote it."}},
-        rest | {"priority": "high", "expires_in_s": 2.5, "refuse_if_late": True},
+        rest | {"priority": "high", "expires_in_s": 2.5},
     ]
 
 

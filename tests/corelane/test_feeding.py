@@ -145,7 +145,7 @@ def test_canceled_job_is_fed_no_more_and_its_file_stays_for_a_retry_until_the_jo
     job, path = submit_upload(bench, 5000)
     feeder = feeder_of(bench)
     feeder.feed(job)
-    assert int(bench.raw.hget("cl:unfed", "public:1")) > 0
+    assert int(bench.raw.hget("cl:unfed", "public")) > 0
     bench.cancel(job)
     assert not bench.raw.exists("cl:unfed")
     assert not feeder.feed(job)

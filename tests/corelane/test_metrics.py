@@ -20,7 +20,6 @@ from corelane.store.gauges import read_all
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import read_code
 from corelane.store.metrics import ProcessMetrics, read_sums
-from corelane.submitting.refusals import ALL_OWNERS, Refusals
 from tests.corelane.store_bench import VERSION, Bench, announce, answer_all, answered, claimed
 from tests.tools.deliveries import Deliveries
 from tests.tools.invariants import check_invariants
@@ -396,18 +395,6 @@ def test_claim_that_is_handed_back_is_no_attempt(bench: Bench) -> None:
     assert check_invariants(bench.raw) == []
 
 
-@pytest.mark.parametrize(("ago_s", "outcome"), [(0, "early"), (160, "kept"), (1000, "late")])
-def test_promises_are_compared_with_ends(bench: Bench, ago_s: int, outcome: str) -> None:
-    core = bench.core("a/0", 2.0)  # five items take 160 s, at least 80 s, at most 320 s
-    job = bench.submit(5)
-    record = bench.get(job)
-    assert record.promise is not None
-    assert record.promise.earliest_ms is not None
-    bench.raw.hincrby(f"cl:job:{{{job}}}", "created_ms", -1000 * ago_s)
-    answer_all(core)
-    assert show(bench)[0].counters[m.PROMISES] == {(outcome,): 1}
-
-
 def test_waits_and_ends_of_jobs_are_timed_by_priority(bench: Bench) -> None:
     core, job = bench.core("a/0"), bench.submit(1, priority=Priority.HIGH)
     bench.raw.hincrby(f"cl:job:{{{job}}}", "created_ms", -150_000)
@@ -438,20 +425,3 @@ def test_deliveries_are_timed_from_their_event(bench: Bench) -> None:
 
 
 # Retry-After.
-
-
-def test_refusals_are_over_once_the_job_would_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = {"now": 100.0}
-    monkeypatch.setattr("corelane.submitting.refusals.time.monotonic", lambda: clock["now"])
-    refusals = Refusals()
-    refusals.note("ada", 10, 50)
-    refusals.note(ALL_OWNERS, 5, 100)
-    refusals.note("ada", 99, 0)  # the first is watched
-    clock["now"] = 104.0
-    assert refusals.settle({("ada", 0): 60, ("ben", 1): 80}) == []
-    clock["now"] = 108.0
-    assert refusals.settle({("ada", 0): 45, ("ben", 1): 80}) == pytest.approx([0.25])
-    assert not refusals.is_empty
-    clock["now"] = 121.0  # more than four times as long as was told
-    assert refusals.settle({("ben", 1): 200}) == pytest.approx([16 / 21])
-    assert refusals.is_empty

@@ -127,11 +127,6 @@ def test_warm_up_alone_tells_what_a_pass_costs_beside_its_rows() -> None:
         for rows, ms in zip(ROWS, row, strict=False):
             if (rows, length) != (3, 384):
                 assert table.seconds[BY_LENGTH[length]][rows - 1] == pytest.approx(ms / 1000, rel=0.25)
-    rows_us = {length: row for length, *row in table.row_us(flexible_rows=True)}
-    for length, row in AMX.items():
-        quickest = min(ms / rows for rows, ms in zip(ROWS, row, strict=False))
-        assert rows_us[length] == pytest.approx([1000 * row[0], 1000 * quickest], rel=0.25)
-    assert table.row_us(flexible_rows=False)[0][1] == round(1e6 * table.seconds[LADDER[0]][-1])
 
 
 def test_before_anything_was_measured_batches_have_one_bucket_and_are_full() -> None:

@@ -198,33 +198,3 @@ def test_job_in_a_file_is_fed_no_further_while_paused_and_whole_afterwards(bench
         while feeder.feed(job):
             pass
     assert bench.get(job).succeeded == 3000
-
-
-def test_promise_gives_no_time_for_what_is_paused_and_lets_nobody_wait_for_it(bench: Bench) -> None:
-    bench.core("a/0", 1000.0)
-    bench.submit(400, owner=ANN)
-    behind = bench.get(bench.submit(400, owner=BOB)).promise
-    pause(bench, "owner", ANN)
-    alone = bench.get(bench.submit(400, owner="new")).promise
-    own = bench.get(bench.submit(1, owner=ANN)).promise
-    assert behind is not None
-    assert alone is not None
-    assert own is not None
-    assert alone.expected_ms is not None
-    assert own.expected_ms is None
-    pause(bench, "owner", BOB)
-    last = bench.get(bench.submit(400, owner="new2")).promise
-    assert last is not None
-    assert last.tokens_ahead < behind.tokens_ahead + alone.tokens_ahead
-
-
-def test_time_of_a_job_that_waited_through_a_pause_is_held_against_no_promise(bench: Bench) -> None:
-    core = bench.core("a/0", 1000.0)
-    job = bench.submit(3, owner=ANN)
-    pause(bench, "owner", ANN)
-    bench.raw.hincrby(f"cl:job:{{{job}}}", "created_ms", -3_600_000)
-    resume(bench, "owner", ANN)
-    answer_all(core)
-    assert bench.get(job).status == "succeeded"
-    assert not [name for name in bench.raw.hkeys("cl:metrics") if name.startswith("corelane_promises_total")]
-    assert not bench.raw.exists(f"cl:residuals:{VERSION}")

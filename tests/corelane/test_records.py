@@ -7,7 +7,7 @@ from corelane.domain.jobs import Job, JobStatus, Priority
 from corelane.domain.prices import Price
 from corelane.domain.timing import JobTimes, Spent
 from corelane.domain.usage import Used
-from corelane.store.jobs.records import JobRecord, PromiseRecord
+from corelane.store.jobs.records import JobRecord
 from corelane.tasks.question_answering.options import AnswerOptions
 
 QUEUED = JobRecord("job_a", JobStatus.QUEUED, "m@1", 1, 1_700_000_000_123)
@@ -27,7 +27,6 @@ FINAL = JobRecord(
     metadata={"ß": "\u2028"},
     priority=Priority.LOW,
     expires_ms=1_700_000_100_000,
-    promise=PromiseRecord(1, 20, 300, 200, 500),
     dropped=1,
     error={"code": "input_failed", "detail": "it broke"},
     name="mine",

@@ -157,15 +157,6 @@ def test_rows_of_a_batch_keep_to_the_time_they_may_take(tiny_artifact: Artifact)
     assert sizes == [4, 2]
 
 
-def test_warm_up_tells_what_items_will_cost(tiny_artifact: Artifact) -> None:
-    runner = Runner.open(FixedBackend(), tiny_artifact)
-    runner.warm_up()
-    rows = runner.summary["row_us"]
-    assert isinstance(rows, list)
-    assert [length for length, _, _ in rows] == [32, 64]
-    assert all(alone >= together > 0 for _, alone, together in rows)
-
-
 def test_question_is_answered_while_a_document_is_still_being_tokenised(
     tiny_artifact: Artifact, monkeypatch: pytest.MonkeyPatch
 ) -> None:

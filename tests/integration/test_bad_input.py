@@ -78,7 +78,6 @@ LINES_CASES = {
     "misspelt option": (b'{"options": {"topk": 2}}\n' + LINE, 422, "it is `top_k`"),
     "NaN": (b'{"expires_in_s": NaN}\n' + LINE, 422, "line 1 is not JSON"),
     "window too small": (b'{"results_window": 999}\n' + LINE, 422, "line 1: results_window"),
-    "refuse_if_late alone": (b'{"refuse_if_late": true}\n' + LINE, 422, "expires_in_s"),
     "unknown model": (b'{"model": "gpt-17"}\n' + LINE, 422, "gpt-17"),
     "webhook to a private network": (
         b'{"webhook": {"url": "http://10.1.2.3/x"}}\n' + LINE,

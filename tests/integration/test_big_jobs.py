@@ -1,16 +1,14 @@
-"""Jobs sent as lines, results dropped as they are read, shared passages; keys, deadlines and promises."""
+"""Jobs sent as lines, results dropped as they are read, shared passages; keys and deadlines."""
 
 import itertools
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
 import orjson
 import pytest
 import redis
 
-from corelane.client import dump_lines
 from corelane.domain.jobs import Job, JobStatus, Result
 from corelane.errors import ServiceError
 from corelane.tasks.question_answering.options import AnswerOptions
@@ -58,14 +56,8 @@ def spans(results: list[Result]) -> list[tuple[str, int, int] | None]:
 
 @pytest.fixture
 def backlog(fleet: Fleet) -> Iterator[Job]:
-    """Submit a job that keeps every core busy until the test is over; their speed was measured before."""
+    """Submit a job that keeps every core busy until the test is over."""
     with fleet.client() as client:
-
-        def is_measured() -> bool:
-            job = client.submit(short(50), wait_s=50)
-            return job.promise is not None and job.promise.finish_at is not None
-
-        eventually(is_measured)
         job = client.submit(long(500))
         yield job
         client.cancel(job.id)
@@ -193,43 +185,6 @@ def test_lone_question_does_not_wait_for_a_backlog(fleet: Fleet, backlog: Job) -
     assert result.answer is not None
     assert result.answer.text == "7"
     assert not standing.status.is_final
-
-
-def test_job_that_would_be_late_is_refused_with_the_time_that_can_be_met(fleet: Fleet, backlog: Job) -> None:
-    before = kept(fleet)
-    head: dict[str, Any] = {"expires_in_s": 0.2, "refuse_if_late": True}
-    as_json = fleet.api.post("/v1/jobs", json={"items": list(long(20)), **head})
-    as_lines = fleet.api.post("/v1/jobs", content=b"".join(dump_lines(head, long(20))), headers=NDJSON)
-    for refused in (as_json, as_lines):
-        assert (refused.status_code, refused.json()["code"]) == (409, "deadline_infeasible")
-        assert refused.json()["earliest_feasible_s"] >= 1
-    assert kept(fleet)[0] <= before[0]
-    assert kept(fleet)[1] <= before[1]
-    with fleet.client() as client:
-        with pytest.raises(ServiceError, match="can be met") as caught:
-            client.submit(long(20), expires_in_s=0.2, refuse_if_late=True)
-        assert (caught.value.status, caught.value.problem_code) == (409, "deadline_infeasible")
-        feasible = as_json.json()["earliest_feasible_s"]
-        taken = client.submit(short(1), expires_in_s=feasible, refuse_if_late=True)
-        client.cancel(taken.id)
-
-
-def test_promise_tells_the_turn_and_the_times_around_the_end(fleet: Fleet, backlog: Job) -> None:
-    with fleet.client() as client:
-        job = client.submit(short(20), expires_in_s=3600)
-        client.cancel(job.id)
-        later = client.get(job.id)
-    promise = job.promise
-    assert promise is not None
-    assert later.promise == promise
-    assert promise.position >= 1
-    assert promise.tokens_ahead > 0
-    assert promise.earliest_at is not None
-    assert promise.finish_at is not None
-    assert promise.latest_at is not None
-    assert job.expires_at is not None
-    assert job.created_at < promise.earliest_at <= promise.finish_at <= promise.latest_at
-    assert job.created_at < job.expires_at
 
 
 def test_job_whose_time_is_over_before_its_turn_expires(fleet: Fleet, backlog: Job) -> None:

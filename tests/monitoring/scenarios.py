@@ -34,7 +34,6 @@ HEALTHY = {
     'corelane_paused_seconds{kind="owner"}': "0x80",
     'corelane_http_requests_total{route="/v1/jobs",method="POST",status="202"}': "0+60x80",
     'corelane_http_requests_total{route="/v1/jobs",method="POST",status="429"}': "0+60x80",
-    'corelane_promises_total{outcome="kept"}': "0+60x80",
     'corelane_deliveries_total{outcome="delivered"}': "0+60x80",
     "corelane_deliveries_dead": "2x80",
     "corelane_webhook_circuits_open": "0x80",
@@ -170,7 +169,6 @@ SCENARIOS = [
         fires("VersionNotHeld"),
     ),
     Scenario("the backlog shrinks", {"corelane_backlog_seconds": "1790-10x80"}),
-    Scenario("promises are missed", {'corelane_promises_total{outcome="late"}': "0+20x80"}, fires("PromisesMissed")),
     Scenario(
         "the errors of a core end its process again and again",
         {'corelane_core_restarts_total{core="a/0"}': "0x50 1 2 3 4 5 6x40"},

@@ -47,7 +47,6 @@ def problems_of_counters(raw: Any, series: Series) -> Iterator[Finding]:
     yield "items submitted", series.total(m.ITEMS_SUBMITTED), series.total(m.ITEMS) + left
     answered = series.total(m.JOBS_ENDED, "succeeded") + series.total(m.JOBS_ENDED, "failed")
     yield "answered jobs in job_seconds", series.histogram(m.JOB_S).count, answered
-    yield "promises are of answered jobs", series.total(m.PROMISES) <= answered, True
     for metric, found in series.counters.items():
         yield f"{metric.name} is not negative", min(found.values()) >= 0, True
 
@@ -63,8 +62,8 @@ def problems_of_gauges(raw: Any, samples: list[MetricSample]) -> Iterator[Findin
     yield "open items", shown[m.OPEN_ITEMS][()], items
     yield "waiting tokens", nonzero(shown[m.WAITING_TOKENS]), tokens_by(waiting, 0)
     yield "claimed tokens", nonzero(shown.get(m.CLAIMED_TOKENS, {})), tokens_by(claimed, 0)
-    for _, account, tokens in (*waiting, *claimed):
-        owed[account] += tokens
+    for _, owner, tokens in (*waiting, *claimed):
+        owed[owner] += tokens
     yield "owed tokens", {name: int(tokens) for name, tokens in raw.hgetall("cl:owed").items()}, dict(owed)
     living = {key.removeprefix("cl:core:") for key in raw.scan_iter("cl:core:*", count=1000)}
     for metric in OF_LIVING_CORES:
@@ -102,23 +101,23 @@ def open_work(raw: Any) -> tuple[dict[tuple[str, ...], float], int]:
 
 
 def refs_in_lanes(raw: Any) -> list[Ref]:
-    """Return the refs that wait, as version, account and tokens."""
+    """Return the refs that wait, as version, owner and tokens."""
     found = []
     for pattern in ("cl:lane:*", "cl:refs:*", "cl:returned:*"):
         for key in raw.scan_iter(pattern, count=1000):
             for ref in raw.lrange(key, 0, -1):
                 parts = ref.split(":")
                 version = raw.hget(f"cl:job:{{{parts[0]}}}", "version") or key.split(":")[2]
-                found.append((version, f"{parts[1]}:{parts[2]}", int(parts[6])))
+                found.append((version, parts[1], int(parts[6])))
     return found
 
 
 def refs_in_claims(raw: Any) -> list[Ref]:
-    """Return the refs that cores hold, as core, account and tokens."""
+    """Return the refs that cores hold, as core, owner and tokens."""
     found = []
     for key in raw.scan_iter("cl:claim:*", count=1000):
         core = key.removeprefix("cl:claim:").rpartition("#")[0]
         for ref in raw.hvals(key):
             parts = ref.split(":")
-            found.append((core, f"{parts[1]}:{parts[2]}", int(parts[6])))
+            found.append((core, parts[1], int(parts[6])))
     return found

@@ -20,7 +20,7 @@ from corelane.store.dispatch import Claim, ClaimedSlice, Exchange, ExchangeReque
 from corelane.tasks.question_answering.options import AnswerOptions
 from tests.tools.fakes import FixedBackend
 from workers.core.in_flight import InFlight
-from workers.core.measures import CoreMetrics, CostBook
+from workers.core.measures import CoreMetrics
 from workers.core.observer import Claimed, CoreBatch, Observers, Trip
 
 
@@ -324,16 +324,14 @@ def test_job_pays_for_its_own_cpu_time_and_for_all_time_of_a_device(cpu_s: float
     assert in_flight._passed(began, on_cpu=on_cpu) == (3, core_s)
 
 
-def test_bill_and_what_items_cost_are_the_cpu_time_of_work_not_that_of_neighbours(tiny_artifact: Artifact) -> None:
-    backend, costs = Shared(), CostBook()
+def test_usage_is_the_cpu_time_of_work_not_that_of_neighbours(tiny_artifact: Artifact) -> None:
+    backend = Shared()
     runner, times = Runner.open(backend, tiny_artifact), TimeBook(clock=lambda: backend.passed_s)
-    in_flight = InFlight(
-        {runner.version: runner}, Observers([times, costs]), lambda: backend.passed_s, lambda: backend.cpu_s
-    )
+    in_flight = InFlight({runner.version: runner}, Observers([times]), lambda: backend.passed_s, lambda: backend.cpu_s)
     [job] = claim_and_hold(in_flight, "a", runner.version, [["ada"]])
     run_out(in_flight)
     spent = times.report([job])[job]
-    assert [spent[3], spent[6], costs.costs[0][6]] == pytest.approx([3_000_000, 1_000_000, 1_000_000], rel=0.01)
+    assert [spent[3], spent[6]] == pytest.approx([3_000_000, 1_000_000], rel=0.01)
     runner.close()
 
 
@@ -356,17 +354,3 @@ def test_batches_are_recorded_by_version_and_shape(runner: Runner) -> None:
     shapes = {field.split("|")[2] for field in delta.amounts if field.startswith("corelane_batches_total")}
     assert shapes <= {"4x32", "2x64"}
     assert delta.amounts["corelane_batch_rows|#sum"] == work.windows
-
-
-def test_answered_items_leave_what_they_cost_and_those_tried_before_do_not(runner: Runner) -> None:
-    book = CostBook()
-    in_flight = InFlight({runner.version: runner}, Observers([book]))
-    claim, stretches = make_claim("a", runner.version, [["ada wrote", "the river was red"], ["paris"], ["berlin"]])
-    again = replace(stretches[2], ref=replace(stretches[2].ref, attempt=2))
-    in_flight.add(claim, [*stretches[:2], again])
-    run_out(in_flight)
-    found = {its_class: (items, estimated, windows) for _, its_class, items, estimated, _, windows, _ in book.costs}
-    assert found == {"few:plain:0": (2, 128, 2), "one:plain:0": (1, 64, 1)}
-    for _, _, items, _, tokens, _, core_us in book.costs:
-        assert 3 * items < tokens < 20 * items
-        assert core_us > 0

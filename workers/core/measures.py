@@ -1,9 +1,8 @@
-"""Core's own observers of its work: its metrics, the costs of its items, and its log of jobs."""
+"""Core's own observers of its work: its metrics, and its log of jobs."""
 
-from collections import Counter, deque
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
-from corelane.domain.dispatch import cost_class
 from corelane.domain.request_facts import trace_id
 from corelane.errors import Unavailable
 from corelane.log import get_logger
@@ -21,22 +20,9 @@ from corelane.metrics.definitions import (
 )
 from corelane.metrics.recorder import Recorder
 from corelane.store.dispatch import Dispatch
-from workers.core.observer import CoreBatch, CoreObserver, Heartbeat, TokenizedSlices, Trip
-from workers.core.pending import PendingSlice
+from workers.core.observer import CoreBatch, CoreObserver, TokenizedSlices, Trip
 
 log = get_logger(__name__)
-
-#: Lone items are measured until this many costs wait for the next heartbeat: a core finishes more than are needed.
-ENOUGH_COSTS = 64
-
-#: Most cost reports kept for the next heartbeat.
-MOST_COSTS = 10_000
-
-#: Microseconds in a second.
-US = 1_000_000
-
-#: The costs of items: version, class, number of items, estimated tokens, tokens, windows, core microseconds.
-ItemCosts = tuple[str, str, int, int, int, int, int]
 
 
 class CoreMetrics(CoreObserver):
@@ -72,74 +58,6 @@ class CoreMetrics(CoreObserver):
             recorder.add(BATCH_SECONDS, batch.compute_s * done.windows / windows, version, shape)
             recorder.add(TOKENS, done.tokens, version)
             recorder.add(PADDING_TOKENS, done.padding, version, shape)
-
-
-class CostBook(CoreObserver):
-    """The costs of items, by version and class: sent with each heartbeat, for forecasts (``domain.item_costs``).
-
-    The core time of a job is divided among its slices as they are answered, by their tokens.
-    """
-
-    def __init__(self) -> None:
-        #: Costs measured since the last heartbeat.
-        self.costs: deque[ItemCosts] = deque(maxlen=MOST_COSTS)
-        #: Core seconds spent on each job, without those of answered slices.
-        self._spent: dict[str, float] = {}
-
-    def committed(self, trip: Trip) -> None:
-        """Forget jobs that are over on this core."""
-        if not trip.request.jobs:
-            self._spent.clear()
-        else:
-            self.dropped(trip.reply.closed)
-
-    def tokenized(self, tokenized: TokenizedSlices) -> None:
-        """Divide the time of tokenizing among jobs."""
-        self._share(tokenized.tokens, tokenized.core_s)
-
-    def batch_finished(self, batch: CoreBatch) -> None:
-        """Divide the time of a batch among jobs, and note the costs of the slices that it answered."""
-        self._share(batch.readers, batch.read_core_s)
-        self._share(batch.tokens, batch.core_s - batch.read_core_s)
-        measures: dict[str, list[tuple[PendingSlice, str, int]]] = {}
-        for pending, outcome in batch.slices:
-            its = measures.setdefault(pending.ref.job, [])
-            windows = [result["windows"] for result in outcome.results]
-            if all(windows) and (its_class := self._class_of(pending)):
-                its.append((pending, its_class, sum(windows)))
-        for job, its in measures.items():
-            a_token = US * self._spent.pop(job, 0.0) / max(1, sum(pending.tokens for pending, *_ in its))
-            for pending, its_class, read in its:
-                count = len(pending.ids)
-                sums = count, pending.estimate * count, pending.tokens, read, int(a_token * pending.tokens)
-                self.costs.append((pending.version, its_class, *sums))
-
-    def dropped(self, jobs: Collection[str]) -> None:
-        """Forget jobs."""
-        for job in jobs:
-            self._spent.pop(job, None)
-
-    def beats(self, heartbeat: Heartbeat) -> None:
-        """Report the costs since the last heartbeat, by version and class. If the heartbeat fails, they are lost."""
-        sums: dict[tuple[str, str], list[int]] = {}
-        while self.costs:
-            version, its_class, *added = self.costs.popleft()
-            before = sums.get((version, its_class), [0] * len(added))
-            sums[version, its_class] = [a + b for a, b in zip(before, added, strict=True)]
-        heartbeat.costs = [(version, its_class, each) for (version, its_class), each in sums.items()]
-
-    def _share(self, tokens: Mapping[str, int], seconds: float) -> None:
-        a_token = seconds / max(1, sum(tokens.values()))
-        for job, its_tokens in tokens.items():
-            self._spent[job] = self._spent.get(job, 0.0) + its_tokens * a_token
-
-    def _class_of(self, pending: PendingSlice) -> str:
-        """Return a slice's class; empty if it is not measured, as after a retry."""
-        ref, count = pending.ref, len(pending.ids)
-        is_wanted = count > 1 or ref.first or len(self.costs) < ENOUGH_COSTS
-        if ref.attempt > 1 or not is_wanted:
-            return ""
-        return cost_class(ref.first, pending.slice.ref.tokens, [text for _, _, text in pending.slice.items])
 
 
 class JobLog(CoreObserver):

@@ -111,7 +111,6 @@ class Heartbeat:
 
     fields: dict[str, object]
     worked: tuple[str, str, int] | None = None
-    costs: Sequence[tuple[str, str, Sequence[int]]] = ()
 
 
 class CoreObserver:

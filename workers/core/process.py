@@ -41,7 +41,7 @@ from workers.core.device import open_device
 from workers.core.duplicate_host import DuplicateHostWatch
 from workers.core.faults import FaultHistory, FaultRecord, after_begin, after_end, after_fault, after_start
 from workers.core.heartbeat import Vitals
-from workers.core.measures import CoreMetrics, CostBook, JobLog
+from workers.core.measures import CoreMetrics, JobLog
 from workers.core.observer import CoreObserver, Heartbeat, ObservedCore, ObserverFactory, Observers
 from workers.models.life import ModelState
 from workers.models.runners import Loader
@@ -97,7 +97,7 @@ class CoreProcess:
                 made += make(observed)
         job_log = JobLog(self.dispatch, is_verbose=settings.log_level == "debug")
         #: The observers of the core's work: the drain tells them of it, the heartbeat asks them.
-        self.observers = Observers([*made, self.vitals, CoreMetrics(self.recorder), CostBook(), job_log])
+        self.observers = Observers([*made, self.vitals, CoreMetrics(self.recorder), job_log])
         self._cpu_kind = host_kind(settings.cpu_kind) if settings.target == "cpu" else ""
         self._device = open_device(settings.target, lambda: loader.device_bytes(), settings.cpus_per_core)
         self.retired = False
@@ -337,7 +337,6 @@ class CoreProcess:
                 is_full_speed=self.vitals.is_full_speed,
                 is_out=self.state == "out_of_service",
                 worked=heartbeat.worked,
-                costs=heartbeat.costs,
             )
 
     def _fields(self) -> dict[str, object]:

@@ -18,12 +18,11 @@ if TYPE_CHECKING:
 
     from api.state import AppState
     from corelane.settings import Settings
-    from corelane.submitting.dry_run import DryRuns
     from corelane.tracing import Tracer
 
 
 class AccountingPlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin, TracingPlugin):
-    """``/v1/usage`` and ``corelane usage``, dry runs, the usage and the times of jobs, and their traces."""
+    """``/v1/usage`` and ``corelane usage``, the usage and the times of jobs, and their traces."""
 
     name = "accounting"
     keys = "corelane.plugins.accounting.keys"
@@ -59,13 +58,6 @@ class AccountingPlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin, Trac
         from corelane.plugins.accounting.traces.layer import TraceLayer
 
         return (Middleware(TraceLayer, tracer=state.tracer),)
-
-    def dry_runs(self, state: "AppState") -> "DryRuns":
-        """Return the object that forecasts jobs."""
-        from corelane.plugins.accounting.dry_run import JobDryRuns
-        from corelane.store.rates import RateStore
-
-        return JobDryRuns(state.jobs.submitter, RateStore(state.link), state.settings)
 
     def tracer(self, role: str, instance: str) -> "Tracer | None":
         """Return the OpenTelemetry tracer, if the environment asks for one."""

@@ -7,7 +7,7 @@ define('owners_with_work', function(ask)
   for _, key in ipairs({ keys.OWED, keys.UNFED }) do
     local all = call('HGETALL', key)
     for i = 1, #all, 2 do
-      local owner = string.match(all[i], '^(.*):[012]$')
+      local owner = all[i]
       if not tokens[owner] then owners[#owners + 1] = owner end
       tokens[owner] = (tokens[owner] or 0) + all[i + 1]
     end

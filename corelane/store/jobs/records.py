@@ -10,7 +10,6 @@ from corelane.domain.dispatch import PUBLIC
 from corelane.domain.ids import iso_time
 from corelane.domain.job_references import describe_input, describe_output
 from corelane.domain.jobs import Job, JobStatus, Priority, TaskOptions
-from corelane.domain.jobs import Promise as PromiseOnTheWire
 from corelane.domain.timing import JobTimes, Spent
 from corelane.domain.usage import Used
 from corelane.errors import fails_again
@@ -30,43 +29,6 @@ FAILED = "failed:"
 US = 1_000_000
 
 PRIORITIES = tuple(Priority)
-
-
-@dataclass(frozen=True, slots=True)
-class PromiseRecord:
-    """A job's promise in stored form: times in milliseconds after its submission, all None without a forecast."""
-
-    position: int
-    tokens_ahead: int
-    expected_ms: int | None = None
-    earliest_ms: int | None = None
-    latest_ms: int | None = None
-    #: The forecast and the kind of job, as ``KIND MS``. It is stored apart; later forecasts learn from it.
-    reckoned: str = field(default="", compare=False)
-
-    @classmethod
-    def decode(cls, text: str | bytes) -> "PromiseRecord":
-        """Read a promise back from the store."""
-        return cls(*orjson.loads(text))
-
-    def encode(self) -> str:
-        """Return the text that is stored."""
-        times = (self.expected_ms, self.earliest_ms, self.latest_ms)
-        return orjson.dumps((self.position, self.tokens_ahead, *times)).decode()
-
-    def describe(self, created_ms: int) -> PromiseOnTheWire:
-        """Return the promise as callers see it."""
-        return PromiseOnTheWire(**self.shown(created_ms))
-
-    def shown(self, created_ms: int) -> dict[str, Any]:
-        """Return the fields of a ``Promise``."""
-        return {
-            "position": self.position,
-            "tokens_ahead": self.tokens_ahead,
-            "finish_at": _time(self.expected_ms, created_ms),
-            "earliest_at": _time(self.earliest_ms, created_ms),
-            "latest_at": _time(self.latest_ms, created_ms),
-        }
 
 
 def _failures(values: Mapping[str, bytes]) -> dict[str, int]:
@@ -120,7 +82,6 @@ class JobRecord:
     owner: str = PUBLIC
     priority: Priority = Priority.NORMAL
     expires_ms: int | None = None
-    promise: PromiseRecord | None = None
     dropped: int = 0
     #: Number of failed items by error code. Empty for jobs of releases that did not count them.
     failures: dict[str, int] = field(default_factory=dict)
@@ -177,7 +138,6 @@ class JobRecord:
             metadata=orjson.loads(values["metadata"]),
             owner=values["owner"].decode(),
             priority=PRIORITIES[int(values["priority"])],
-            promise=PromiseRecord.decode(values["promise"]) if "promise" in values else None,
             error=orjson.loads(values["error"]) if "error" in values else None,
             times=read_times(values["times"].decode(), deliver_ms) if "times" in values else None,
             stored_usage=values["usage"].decode() if "usage" in values else None,
@@ -232,7 +192,6 @@ class JobRecord:
             "finished_at": _time(self.finished_ms),
             "expires_at": _time(self.expires_ms),
             "kept_until": _time(self.kept_until_ms),
-            "promise": None if self.promise is None else self.promise.shown(self.created_ms),
             "waiting_for": None,
             "error": self.error,
             "results_from": self.dropped,

@@ -19,9 +19,9 @@ from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.backlog import read_drain_rate
 from corelane.store.item_files import ItemFiles, decode_line
-from corelane.store.jobs.admissions import Admissions, read_accounts
+from corelane.store.jobs.admissions import Admissions
 from corelane.store.jobs.idempotency import Holder, by_name, find_holder
-from corelane.store.jobs.records import JobRecord, PromiseRecord
+from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.results import drop_final, drop_results, read_results
 from corelane.store.jobs.retries import items_lost, unanswered
 from corelane.store.jobs.search import JobPage, count_jobs, find_jobs, owners_of_jobs, read_records
@@ -47,23 +47,17 @@ class JobStore(Admissions):
         self._writer = JobWriter(link, settings, bell)
 
     async def drain_rate(self) -> float:
-        """Return how many tokens a second the cores answer."""
+        """Return how many tokens a second the cores drain."""
         return await read_drain_rate(self._link)
 
-    async def owed(self) -> dict[tuple[str, int], int]:
-        """Return outstanding tokens, by owner and priority."""
-        return read_accounts(await self._link("HGETALL", keys.OWED))
-
-    async def submit(
-        self, submission: Submission, version: str, slices: Sequence[Cut], promise: PromiseRecord | None
-    ) -> JobRecord:
+    async def submit(self, submission: Submission, version: str, slices: Sequence[Cut]) -> JobRecord:
         """Write job, refs and bells in one step: see ``JobWriter``. Idempotent by the job's id, and by its ``once``.
 
         Raise VersionClosed, with nothing written, if the version stopped taking jobs since it was admitted; Held if
         another job holds its ``once``. Raise NotReplicated if the
         job is written, but replicas do not hold it.
         """
-        record = await self._writer.write(submission, version, slices, promise)
+        record = await self._writer.write(submission, version, slices)
         await self.confirm(submission.id)
         return record
 

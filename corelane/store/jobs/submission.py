@@ -1,13 +1,12 @@
 """A job before it exists: what is submitted, and the state of the fleet at its admission. Plain data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from corelane.domain.dispatch import PUBLIC
-from corelane.domain.forecast import NO_RESIDUALS, Own, Residuals
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item, JobHead
-from corelane.domain.pauses import NO_PAUSES, Pause, Pauses
+from corelane.domain.pauses import Pause
 from corelane.domain.request_facts import NO_REQUEST, RequestFacts
 from corelane.store.jobs.idempotency import Once
 
@@ -53,24 +52,14 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The state of the fleet when a job arrives.
-
-    ``owed`` are outstanding tokens, ``unfed`` the tokens still in files, by owner and priority. ``open_jobs``
-    are by priority; so is ``own``, the waiting work of the job's owner.
-    """
+    """The state of the fleet when a job arrives: the tokens that are not done, of all owners and of the job's own."""
 
     version: str | None
-    owed: Mapping[tuple[str, int], int]
-    unfed: Mapping[tuple[str, int], int]
-    speeds: Sequence[float]
-    open_jobs: Sequence[int]
+    outstanding: int
+    own: int
     #: Whether a living core holds the version.
     is_held: bool = True
-    own: Sequence[Own] = (Own(), Own(), Own())
     #: Living cores that hold the version and have no work.
     idle: int = 0
-    #: The errors of recent forecasts for the version.
-    residuals: Residuals = NO_RESIDUALS
-    #: All pauses, and the one that holds this job up.
-    pauses: Pauses = NO_PAUSES
+    #: The pause that holds this job up.
     pause: Pause | None = None

@@ -14,7 +14,7 @@ from corelane.domain.jobs import JobStatus
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.jobs.idempotency import Held, Holder
-from corelane.store.jobs.records import JobRecord, PromiseRecord
+from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.submission import Submission
 from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, call, flatten
@@ -41,17 +41,15 @@ class JobWriter:
         self._settings = settings
         self._bell = bell
 
-    async def write(
-        self, submission: Submission, version: str, slices: Sequence[Cut], promise: PromiseRecord | None
-    ) -> JobRecord:
+    async def write(self, submission: Submission, version: str, slices: Sequence[Cut]) -> JobRecord:
         """Write a job in one step, or find it already written; see ``JobStore.submit``."""
-        reply = await self._commit(submission, slices, self._arguments(submission, version, promise))
+        reply = await self._commit(submission, slices, self._arguments(submission, version))
         if reply[0] == HELD:
             raise Held(Holder.decode(reply[1]))
         _, created_ms, expires_ms = reply
-        return _record(submission, version, promise, created_ms, expires_ms)
+        return _record(submission, version, created_ms, expires_ms)
 
-    def _arguments(self, submission: Submission, version: str, promise: PromiseRecord | None) -> dict[str, Any]:
+    def _arguments(self, submission: Submission, version: str) -> dict[str, Any]:
         """Return the arguments of the call ``submit``, without payloads and refs."""
         file, once = submission.file, submission.once
         arguments: dict[str, Any] = {
@@ -60,7 +58,7 @@ class JobWriter:
             "envelope": self._bell,
             "submit_us": _submit_us(submission),
             "expires_in_ms": int(1000 * (submission.head.expires_in_s or 0)),
-            "fields": job_fields(submission, promise),
+            "fields": job_fields(submission),
             "input": submission.input_url is not None or None,
         }
         if file is not None:
@@ -86,12 +84,10 @@ class JobWriter:
         return (await self._link.many([*written, call("submit", *refs, **arguments)]))[-1]
 
 
-def job_fields(submission: Submission, promise: PromiseRecord | None) -> dict[str, Any]:
+def job_fields(submission: Submission) -> dict[str, Any]:
     """Return the fields of the job's hash, except those that Redis sets; fields without a value are left out."""
     head, is_read = submission.head, submission.input_url is not None
     optional = {
-        "promise": promise and promise.encode(),
-        "reckoned": promise and promise.reckoned,
         "request_id": submission.request.request_id,
         "traceparent": submission.request.traceparent,
         "webhook_url": head.webhook and head.webhook.url,
@@ -138,9 +134,7 @@ def _submit_us(submission: Submission) -> int:
     return 0 if received is None else int(1_000_000 * (time.perf_counter() - received))
 
 
-def _record(
-    submission: Submission, version: str, promise: PromiseRecord | None, created_ms: bytes, expires_ms: bytes | None
-) -> JobRecord:
+def _record(submission: Submission, version: str, created_ms: bytes, expires_ms: bytes | None) -> JobRecord:
     """Return the record of a job as it is right after its submission."""
     head = submission.head
     return JobRecord(
@@ -154,7 +148,6 @@ def _record(
         owner=submission.owner,
         priority=head.priority,
         expires_ms=None if expires_ms is None else int(expires_ms),
-        promise=promise,
         name=submission.name,
         retry_of=submission.retry_of,
         input_url=submission.input_url,

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from corelane.domain import conditions, dispatch, forecast
+from corelane.domain import conditions, dispatch
 from corelane.domain.jobs import Priority
 from corelane.metrics.definitions import LATENCY_S
 from corelane.metrics.recorder import ABOVE, SEPARATOR, bucket_name
@@ -28,7 +28,7 @@ GROUND = ("basics", "history", "counters", "lanes", "hooks")
 #: of them.
 AREAS = (
     *("deliveries", "index", "jobs", "admission"),
-    *("pick", "claims", "commits", "rates", "fleet", "secrets", "upkeep", "gauges"),
+    *("pick", "claims", "commits", "fleet", "secrets", "upkeep", "gauges"),
 )
 
 #: Constants of Python rules that Lua needs. Each is explained where it is defined.
@@ -39,10 +39,6 @@ NUMBERS = {
     "LOW_TURN": dispatch.LOW_TURN,
     "MEMORY_SHARE": conditions.MEMORY_SHARE,
     "MOST_REF_ITEMS": dispatch.MOST_REF_ITEMS,
-    "RESIDUALS_KEPT": forecast.KEPT,
-    "RESIDUAL_CHARS": forecast.RESIDUAL_CHARS,
-    "HUNDREDTHS": forecast.HUNDREDTHS,
-    "MOST_RESIDUAL": forecast.MOST,
 }
 
 #: Prefix of the names of all versions of the library.

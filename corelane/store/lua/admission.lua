@@ -78,36 +78,23 @@ function admission.lane_tokens(lane, length)
   return math.ceil(tokens * length / #sample)
 end
 
--- What an owner has waiting at a priority: {small jobs, their tokens, larger jobs}.
-local function own_at(owner, priority)
-  local small, tokens, larger = 0, 0, 0
-  for _, name in ipairs(call('SMEMBERS', keys.owner_lanes(priority, owner))) do
-    if string.sub(name, 1, 1) == LINE_MARK then
-      local line = keys.line(string.sub(name, 2), priority, owner)
-      larger = larger + call('ZCARD', line) - (call('ZSCORE', line, SMALL_JOBS) and 1 or 0)
-    else
-      local lane = keys.lane(name, priority, owner)
-      local length = call('LLEN', lane)
-      if length > 0 then small, tokens = small + length, tokens + admission.lane_tokens(lane, length) end
-    end
-  end
-  return { small, tokens, larger }
+-- Sum the numbers of a hash.
+local function sum_of(key)
+  local total = 0
+  for _, amount in ipairs(call('HVALS', key)) do total = total + amount end
+  return total
 end
 
--- admit{model, owner, residuals} → {per version the model may mean: {version, weight, speeds of the living cores that
--- hold it, number of them without work, its residuals if asked for}, tokens in the lanes and in files as
--- owner:priority, tokens…, open jobs by priority, what the owner has waiting by priority (see own_at); pauses and who
--- made them}
+-- admit{model, owner} → {per version the model may mean: {version, weight, number of living cores that hold it, number
+-- of them without work}, tokens of all owners that are not done, those of this owner; pauses and who made them}
 -- The model is a version, an alias, or the name of a model; they are tried in this order. A closed version takes no new
 -- jobs.
 define('admit', function(ask)
-  local model, found, open, own = ask.model, {}, {}, {}
+  local model, found = ask.model, {}
   local function add_version(version, weight)
     if call('HEXISTS', keys.CLOSED, version) == 1 then return end
     local cores = holders_of(version)
-    local speeds = #cores > 0 and call('HMGET', keys.SPEEDS, unpack(cores)) or {}
-    local off = ask.residuals and call('HGETALL', keys.residuals(version)) or {}
-    found[#found + 1] = { version, weight, speeds, #without_work(cores), off }
+    found[#found + 1] = { version, weight, #cores, #without_work(cores) }
   end
   local means = call('HEXISTS', keys.MODELS, model) == 1 and model or call('HGET', keys.ALIASES, model)
     or newest_named(model)
@@ -116,11 +103,8 @@ define('admit', function(ask)
   elseif means then
     add_version(means, '1')
   end
-  for priority = 0, 2 do
-    open[priority + 1] = call('SCARD', keys.open_jobs(priority))
-    own[priority + 1] = own_at(ask.owner, priority)
-  end
-  return { found, call('HGETALL', keys.OWED), call('HGETALL', keys.UNFED), open, own, call('HGETALL', keys.PAUSED) }
+  local outstanding, own = sum_of(keys.WAITING) + sum_of(keys.HELD), tonumber(call('HGET', keys.OWED, ask.owner) or 0)
+  return { found, outstanding, own, call('HGETALL', keys.PAUSED) }
 end, 'no-writes')
 
 -- drain_rates{seconds} → {tokens answered in each of the last full seconds, newest first; speeds of the cores with
@@ -130,9 +114,7 @@ end, 'no-writes')
 define('drain_rates', function(ask)
   local now_s, answered, cores, names = math.floor(now_ms() / 1000), {}, {}, {}
   for ago = 1, ask.seconds do
-    local total = 0
-    for _, tokens in ipairs(call('HVALS', keys.rate(now_s - ago))) do total = total + tokens end
-    answered[ago] = total
+    answered[ago] = sum_of(keys.rate(now_s - ago))
   end
   for _, core in ipairs(call('HKEYS', keys.HELD)) do cores[core] = true end
   for _, version in ipairs(call('HKEYS', keys.WAITING)) do

@@ -85,7 +85,7 @@ end
 -- account.
 local function charge(where, place, ref, amount)
   add(where, place, amount)
-  add(keys.OWED, ref.owner .. ':' .. ref.priority, amount)
+  add(keys.OWED, ref.owner, amount)
 end
 
 -- Everything that is paused: `model:VERSION`, `owner:NAME`. Usually that is nothing, and costs one short

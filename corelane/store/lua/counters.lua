@@ -58,18 +58,10 @@ local function reason_of(job)
   return (status == 'canceled' or status == 'expired') and status or 'over'
 end
 
--- Count a job that became final, its time, and whether it ended when promised. A promise is [position, tokens ahead,
--- expected, earliest, latest]; the last three are in ms after its submission, and null if no speed was known.
-local PROMISE = '^%[%d+,%d+,%d+,(%d+),(%d+)%]$'
-local function count_end(status, priority, promise, took_ms)
+-- Count a job that became final, and its time.
+local function count_end(status, priority, took_ms)
   count('corelane_jobs_ended_total|', status, 1)
-  if status ~= 'succeeded' and status ~= 'failed' then return end
-  observe_ms(JOB_SERIES[priority], took_ms)
-  local earliest, latest = string.match(promise or '', PROMISE)
-  if earliest then
-    local outcome = took_ms < tonumber(earliest) and 'early' or took_ms > tonumber(latest) and 'late' or 'kept'
-    count('corelane_promises_total|', outcome, 1)
-  end
+  if status == 'succeeded' or status == 'failed' then observe_ms(JOB_SERIES[priority], took_ms) end
 end
 
 -- flush_metrics{process, number, facts, ttl_s, release, leaves, amounts: [field, amount…]}

@@ -21,11 +21,11 @@ local function keep_speed(core, speed, is_full)
   end
 end
 
--- beat{core, lease_ms, speed, full, out, fields, versions, leases, worked: [process, price, core µs], costs: [[version,
--- class, sums]…]} → {the revision of the plan, versions unknown…}
+-- beat{core, lease_ms, speed, full, out, fields, versions, leases, worked: [process, price, core µs]}
+-- → {the revision of the plan, versions unknown…}
 -- A core's heartbeat: its speed (`full`: measured with enough work), whether it is out of service, the versions it
--- holds, the leases it works under, and what items cost. A lease that was taken back is not revived. Versions are unknown
--- if Redis restarted empty: the core announces them again.
+-- holds, and the leases it works under. A lease that was taken back is not revived. Versions are unknown if Redis
+-- restarted empty: the core announces them again.
 define('beat', function(ask)
   local core, now, reply = ask.core, now_ms(), { call('GET', keys.PLAN) or '' }
   local price = ask.worked and ask.worked[2] or '-'
@@ -116,7 +116,6 @@ end
 -- resume{kind, name, envelope} → 1 if it was paused
 define('resume', function(ask)
   if call('HDEL', keys.PAUSED, ask.kind .. ':' .. ask.name) == 0 then return 0 end
-  call('SET', keys.RESUMED, now_ms())
   if ask.kind == 'owner' then
     resume_owner(ask.name, ask.envelope)
   else

@@ -57,7 +57,7 @@ define('outstanding', function(ask)
   for _, job in ipairs(jobs.first_fed(ask.fed)) do
     local version, status, fed = unpack(call('HMGET', keys.job(job), 'version', 'status', 'fed_tokens'))
     if is_open(status) and fed then
-      local _, tokens, owner = jobs.unfed(job)
+      local owner, tokens = jobs.unfed(job)
       left[version] = (left[version] or 0) + tokens
       if paused['owner:' .. owner] then hold_up(version, tokens) elseif tokens > 0 then note(version, 0) end
     end

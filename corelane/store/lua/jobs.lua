@@ -27,11 +27,10 @@ function jobs.begin_job(id, status, priority, ttl)
   observe_ms(WAIT_SERIES[priority], now - tonumber(job.created_ms or now))
 end
 
--- The account (OWNER:P) of a job, its tokens that are still in its file, and its owner.
+-- The owner of a job, and its tokens that are still in its file.
 function jobs.unfed(job)
-  local key = keys.job(job)
-  local owner, priority, tokens, fed = unpack(call('HMGET', key, 'owner', 'priority', 'file_tokens', 'fed_tokens'))
-  return owner .. ':' .. priority, tonumber(tokens) - tonumber(fed), owner
+  local owner, tokens, fed = unpack(call('HMGET', keys.job(job), 'owner', 'file_tokens', 'fed_tokens'))
+  return owner, tonumber(tokens) - tonumber(fed)
 end
 
 -- The first jobs that are fed from files.
@@ -74,7 +73,7 @@ end
 local function close_accounts(job)
   drop_refs(job.id, job.version)
   local unfed = job.file and job.file_tokens - job.fed_tokens or 0
-  if unfed ~= 0 then add(keys.UNFED, job.owner .. ':' .. job.priority, -unfed) end
+  if unfed ~= 0 then add(keys.UNFED, job.owner, -unfed) end
   add(keys.JOB_COUNTS, job.version, -1)
   if job.expires_ms then call('ZREM', keys.EXPIRING, job.id) end
   call('SREM', keys.open_jobs(job.priority or '1'), job.id)
@@ -83,24 +82,21 @@ end
 -- End a job, once: status, event, webhook, and the message to all who wait. Callers check that it is open. `commit` is
 -- the call of the core whose results end it, if there is one.
 reads('finish', {
-  'priority', 'file', 'file_tokens', 'fed_tokens', 'version', 'created_ms', 'promise', 'reckoned', 'owner', 'failed', 'tell', 'total',
-  'keep_s', 'once', 'dropped', 'expires_ms',
+  'priority', 'file', 'file_tokens', 'fed_tokens', 'version', 'created_ms', 'owner', 'failed', 'tell', 'total', 'keep_s', 'once',
+  'dropped', 'expires_ms',
 })
 local function finish(id, status, ttl, commit)
   local job, now = read_job('finish', id), now_ms()
   local changes, created = {}, tonumber(job.created_ms or now)
-  job.status, job.now, job.took_ms, job.commit = status, now, now - created, commit
+  job.status, job.now, job.commit = status, now, commit
   job.is_whole = status == 'succeeded' and tonumber(job.failed) == 0
-  -- A job that waited through a pause says nothing about promises and forecasts.
-  local resumed = (job.promise or job.reckoned) and call('GET', keys.RESUMED)
-  job.was_paused = resumed and tonumber(resumed) >= created
   job.ttl = math.min(tonumber(job.keep_s) or ttl, ttl)
   job.kept_until = now + job.ttl * 1000
   hooks.finish(job, changes)
   write_fields(job.key, changes, 'status', status, 'finished_ms', now, 'kept_until_ms', job.kept_until)
   close_accounts(job)
   retain(job)
-  count_end(status, job.priority or '1', not job.was_paused and job.promise or nil, job.took_ms)
+  count_end(status, job.priority or '1', now - created)
   hooks.finished(job)
   call('XADD', keys.ENDS, 'MAXLEN', '~', 10000, '*', 'job', id, 'status', status)
   deliveries.announce(job, now, job.ttl, 'job.completed', 'job.' .. status)
@@ -244,10 +240,10 @@ define('feed', function(ask, args)
   local status, version, fed = unpack(call('HMGET', key, 'status', 'version', 'fed'))
   if not is_open(status) then return -1 end
   if tonumber(fed) ~= ask.fed then return 0 end
-  local account, before = jobs.unfed(job)
+  local owner, before = jobs.unfed(job)
   call('HSET', key, 'fed', ask.fed_after, 'fed_bytes', ask.bytes_after, 'fed_tokens', ask.tokens_after)
   local _, left = jobs.unfed(job)
-  add(keys.UNFED, account, left - before)
+  add(keys.UNFED, owner, left - before)
   keep_payloads(job, ask.firsts or {}, args)
   table.remove(args, 1)
   enqueue(version, args, ask.envelope, false)

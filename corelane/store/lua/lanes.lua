@@ -141,14 +141,13 @@ local function drop_ended(list, version, most)
     elseif job_is_open(ref.job) then
       break
     else
-      local account = ref.owner .. ':' .. ref.priority
-      ended, total, owed[account] = ended + 1, total + ref.tokens, (owed[account] or 0) + ref.tokens
+      ended, total, owed[ref.owner] = ended + 1, total + ref.tokens, (owed[ref.owner] or 0) + ref.tokens
     end
   end
   if ended > 0 then
     call('LTRIM', list, ended, -1)
     add(keys.WAITING, version, -total)
-    for account, tokens in pairs(owed) do add(keys.OWED, account, -tokens) end
+    for owner, tokens in pairs(owed) do add(keys.OWED, owner, -tokens) end
   end
   return ended + forged
 end

@@ -44,7 +44,7 @@ class Handler:
         """Load what ``predict`` needs, once."""
 
     def units(self, item: Any) -> int:  # noqa: ARG002  # for handlers whose items differ
-        """Return what an item costs, for batches, fairness, promises and bills."""
+        """Return what an item costs, for batches and fairness."""
         return 1
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:

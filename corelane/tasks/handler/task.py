@@ -52,10 +52,6 @@ class HandlerTask(Task):
         """Return the same."""
         return LEAST_TOKENS
 
-    def windows_of(self, beside: Any, text_tokens: float, options: Any, max_length: int, ratio: float) -> int:  # noqa: ARG002
-        """Return 1: a handler reads an item at once."""
-        return 1
-
     def check(self, settings: Settings, place: str, item: HandlerItem) -> None:
         """Raise TooLarge for an item whose JSON is too long."""
         check_text(settings, place, "the item", item.text)

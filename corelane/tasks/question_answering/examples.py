@@ -22,10 +22,6 @@ JOB_EXAMPLES: Mapping[str, Mapping[str, Any]] = {
             "webhook": {"url": "https://example.com/answers", "events": ["job.completed"]},
         },
     },
-    "dry_run": {
-        "summary": "What a job would take, without asking it",
-        "value": {"dry_run": True, "question": "When was the tower completed?", "context": PASSAGE},
-    },
     "shared": {
         "summary": "Questions about one passage, which is sent once",
         "value": {

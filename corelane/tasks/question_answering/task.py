@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from corelane.domain.dispatch import WINDOW_TOKENS, estimate, estimate_tokens, estimate_windows, measure
+from corelane.domain.dispatch import WINDOW_TOKENS, estimate, estimate_tokens, measure
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import NotCalibrated, PrecisionOutOfReach
 from corelane.settings import Settings
@@ -66,11 +66,6 @@ class QuestionAnswering(Task):
         """Estimate the same for a passage that was measured."""
         window = options.max_seq_len or WINDOW_TOKENS
         return estimate(question_tokens(beside, options), text_tokens, options.doc_stride, window)
-
-    def windows_of(self, beside: Any, text_tokens: float, options: AnswerOptions, max_length: int, ratio: float) -> int:
-        """Estimate the windows of a passage beside a question."""
-        longest = min(options.max_seq_len or max_length, max_length)
-        return estimate_windows(question_tokens(beside, options), text_tokens, options.doc_stride, longest, ratio)
 
     def check(self, settings: Settings, place: str, item: Question) -> None:
         """Raise TooLarge for a question or a passage that is too long."""

@@ -6,7 +6,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
-from corelane.domain.dispatch import LEAST_TOKENS, estimate_windows, measure, rows_tokens
+from corelane.domain.dispatch import LEAST_TOKENS, measure, rows_tokens
 from corelane.errors import InvalidInput
 from corelane.tasks.task import Parts
 from corelane.tasks.text import TextTask
@@ -86,13 +86,6 @@ class ZeroShotClassification(TextTask):
         """Estimate the same for a text that was measured."""
         rows, tokens, longest = sentences_of(tuple(labels_of(beside, options)), options.hypothesis_template)
         return max(LEAST_TOKENS, math.ceil(rows_tokens(text_tokens, rows, tokens, longest, self.overlap)))
-
-    def windows_of(
-        self, beside: Any, text_tokens: float, options: ZeroShotOptions, max_length: int, ratio: float
-    ) -> int:
-        """Estimate the windows of all labels."""
-        rows, _, longest = sentences_of(tuple(labels_of(beside, options)), options.hypothesis_template)
-        return rows * estimate_windows(longest, text_tokens, self.overlap, max_length, ratio)
 
     def line(self, result: Mapping[str, Any]) -> str:
         """Return the first labels and their scores."""

@@ -4,7 +4,6 @@ import csv
 import io
 from typing import Any
 
-import httpx2
 import orjson
 from typer.testing import CliRunner
 
@@ -101,9 +100,6 @@ def test_sums_outlive_the_job_and_client_and_command_show_them(service: Service)
         code, printed = run(service, "jobs", "show", jobs[0])
         assert code == 0
         assert "1 item, 2 windows, 300 tokens, 10.000 core seconds: 0.00100000 USD" in printed
-        page = httpx2.get(f"{service.url}/console/jobs/{jobs[0]}").text
-        assert "0.00100000 USD" in page
-        assert "of a core of inf2.xlarge" in page
         for job in jobs:
             client.delete(job)
         found = client.usage(group_by="model")

@@ -18,7 +18,6 @@ from corelane.store.jobs.records import read_times
 from corelane.store.link.blocking import Link
 from corelane.tasks.question_answering.options import AnswerOptions
 from tests.corelane.store_bench import VERSION, Bench, LoneCore
-from workers.core.measures import CostBook
 from workers.core.observer import Claimed, CoreBatch, Heartbeat, TokenizedSlices, Trip
 from workers.core.pending import PendingSlice
 
@@ -300,34 +299,3 @@ def answered(job: str, first: int, count: int, tokens: int) -> tuple[PendingSlic
     pending = PendingSlice.of("lease", ClaimedSlice(ref, "m@1", [(None, "who", "ada")] * count, AnswerOptions()))
     pending.tokens = tokens
     return pending, SliceResults(ref, [{"windows": 1}] * count)
-
-
-def test_core_time_of_a_job_is_shared_among_its_slices_by_tokens_once(clock: Clock) -> None:
-    book = CostBook()
-    book.tokenized(TokenizedSlices("m@1", {"a": 4000, "b": 40, "c": 40}, 1.0, 0.00408))
-    batch = begin(clock)
-    batch.slices = [answered("a", 0, 32, 3000), answered("a", 32, 10, 1000)]
-    book.batch_finished(batch)
-    assert [its[2:] for its in book.costs] == [(32, 3200, 3000, 32, 3000), (10, 1000, 1000, 10, 1000)]
-    batch.slices = [answered("a", 42, 1, 100), answered("b", 0, 1, 40)]
-    book.batch_finished(batch)
-    assert [its[-1] for its in book.costs] == [3000, 1000, 0, 40]
-    book.committed(Trip(ExchangeRequest(), Exchange({}, set(), None), 0.0, 0.0))
-    batch.slices = [answered("c", 0, 1, 40)]
-    book.batch_finished(batch)
-    assert book.costs[-1][-1] == 0
-
-
-def test_costs_are_summed_by_version_and_class_and_told_once() -> None:
-    book = CostBook()
-    book.costs.append(("m@1", "one:plain:0", 1, 64, 40, 1, 9000))
-    book.costs.append(("m@1", "one:plain:0", 1, 64, 50, 1, 8000))
-    book.costs.append(("m@2", "one:plain:0", 1, 64, 50, 1, 7000))
-    first, second = Heartbeat({}), Heartbeat({})
-    book.beats(first)
-    assert first.costs == [
-        ("m@1", "one:plain:0", [2, 128, 90, 2, 17000]),
-        ("m@2", "one:plain:0", [1, 64, 50, 1, 7000]),
-    ]
-    book.beats(second)
-    assert second.costs == []

@@ -35,10 +35,10 @@ def following(service: Service, page: str = "overview", **headers: str) -> Itera
 
 def test_only_what_changed_is_sent_again(service: Service) -> None:
     with following(service) as updates:
-        assert set(next(updates)["parts"]) == {"forecast", "facts", "issues", "cores", "owners", "lanes", "rates"}
+        assert set(next(updates)["parts"]) == {"now", "issues", "cores", "owners", "models"}
         service.bench.submit(2)
         changed: set[str] = set()
-        while "lanes" not in changed:
+        while "now" not in changed:
             changed = set(next(updates).get("parts", ()))
         assert "issues" not in changed
 

@@ -20,7 +20,6 @@ from corelane.errors import InvalidInput, TooLarge
 from corelane.errors.sentences import first_fault
 from corelane.plugins.files.settings import FilesFields
 from corelane.settings import Settings
-from corelane.submitting.dry_run import MAX_ERRORS
 from corelane.submitting.items import id_of, read_line
 from corelane.submitting.lines import InputLine, cut_lines
 from corelane.submitting.ndjson import item_fields
@@ -32,6 +31,9 @@ from corelane.tasks.registry import DIALECTS, parse_options, stored_options, tas
 
 #: Most different combinations of model and options in one batch; each becomes a job.
 MAX_GROUPS = 32
+
+#: Most errors of lines that a batch lists.
+MAX_ERRORS = 20
 
 #: Bytes of a custom_id's digest: enough that even among a billion ids no two digests are equal by chance.
 DIGEST_BYTES = 16

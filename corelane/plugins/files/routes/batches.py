@@ -1,7 +1,6 @@
 """Batches: create, read, list, cancel. The keeper runs them (``corelane.plugins.files.batches.task``)."""
 
-import asyncio
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Body, Query, Request, Response
 
@@ -13,13 +12,10 @@ from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.batches import Batch, BatchList, BatchRequest, FileObject
 from corelane.domain.ids import is_id, new_id
-from corelane.domain.job_forecast import BatchForecast
 from corelane.errors import InvalidInput, NotFound
 from corelane.log import get_logger
-from corelane.plugins.files.batches.dry_run import BatchDryRun
 from corelane.plugins.files.routes.files import page_of, require_file
 from corelane.plugins.files.store.batches import BatchRecord, BatchStore
-from corelane.store.file_storage import Storage
 from corelane.store.jobs.idempotency import Held, Holder, Once, by_key, fingerprint
 from corelane.tasks.registry import DIALECTS
 
@@ -30,14 +26,7 @@ router = APIRouter(
 )
 
 
-#: Responses to a request for a new batch.
-CREATED: dict[int | str, dict[str, Any]] = {
-    200: {"model": Batch | BatchForecast, "description": "The batch; or the forecast of a `dry_run`."},
-    **documented(400, 413),
-}
-
-
-@router.post("", response_model=Batch, responses=CREATED)
+@router.post("", responses=documented(400, 413))
 async def create_batch(
     request: Request,
     body: Annotated[BatchRequest, Body()],
@@ -45,13 +34,8 @@ async def create_batch(
     state: StateDep,
     caller: SubmitCaller,
     key: IdempotencyKey = None,
-) -> Batch | Response:
-    """Have every line of an uploaded file done. A bad line is named in the error file and harms no other.
-
-    With `dry_run` nothing is kept, no key is used, and the response is the batch's forecast.
-    """
-    if body.dry_run:
-        return await forecast(state, body, caller)
+) -> Batch:
+    """Have every line of an uploaded file done. A bad line is named in the error file and harms no other."""
     return await make_batch(request, body, response, state, caller, key)
 
 
@@ -85,15 +69,6 @@ async def require_input(state: AppState, body: BatchRequest, caller: Caller) -> 
     if file.purpose != "batch":
         raise InvalidInput("`input_file_id` is a file that a batch wrote; upload one of the purpose `batch`")
     return file
-
-
-async def forecast(state: AppState, body: BatchRequest, caller: Caller) -> Response:
-    """Return the forecast of a batch: its lines are checked and measured now, not when the keeper starts it."""
-    file = await require_input(state, body, caller)
-    content = await asyncio.to_thread(state.of(Storage).read, file.id)
-    run = BatchDryRun(state.jobs.submitter, state.dry_runs, state.settings, caller.owner, body)
-    found = await run.run(file.id, content)
-    return Response(found.model_dump_json(), media_type="application/json")
 
 
 async def replay(state: AppState, once: Once, holder: Holder, response: Response, caller: Caller) -> BatchRecord:

@@ -32,30 +32,30 @@ TASKS_PLUGINS = ("corelane/tasks/question_answering/quality",)
 #: What is no core inside of ``corelane``.
 OUTSIDE = ("cli", "client", "plugins")
 
-#: Each figure's limit and its goal.
+#: Each figure's limit and its goal. The share of tests rose while features went before their tests were cut.
 LIMITS: Mapping[str, tuple[float, float]] = {
-    "lines: product": (74_680, 51_000),
-    "lines: core": (32_200, 25_000),
-    "lines: compile": (4_790, 4_300),
-    "lines: tasks": (5_950, 5_950),
-    "lines: cli, client": (8_410, 5_500),
-    "lines: plugins": (23_490, 12_000),
-    "lines: tests": (58_300, 42_000),
-    "tests ÷ product": (0.85, 0.85),
-    "lines: benchmarks": (4_420, 3_000),
+    "lines: product": (55_320, 51_000),
+    "lines: core": (28_710, 25_000),
+    "lines: compile": (4_250, 4_250),
+    "lines: tasks": (5_540, 5_540),
+    "lines: cli, client": (6_600, 5_500),
+    "lines: plugins": (10_230, 10_230),
+    "lines: tests": (49_250, 42_000),
+    "tests ÷ product": (0.89, 0.85),
+    "lines: benchmarks": (3_010, 3_000),
     "trip of a question: files": (72, 34),
     "trip of a question: lines": (4_210, 3_000),
-    "commands: names at the top": (39, 24),
-    "commands: options in all": (568, 260),
-    "settings": (120, 70),
+    "commands: names at the top": (24, 24),
+    "commands: options in all": (224, 224),
+    "settings": (86, 70),
     "settings that .env.example shows": (25, 25),
-    "lines: docker-compose.yml": (317, 120),
+    "lines: docker-compose.yml": (106, 106),
     "docs: pages": (26, 16),
-    "docs: words": (65_900, 34_000),
-    "files in circles of imports": (16, 0),
+    "docs: words": (56_990, 34_000),
+    "files in circles of imports": (10, 0),
     "lines of the longest module of core": (500, 500),
-    "modules of core under 40 lines": (17, 0),
-    "lines of the longest function": (130, 130),
+    "modules of core under 40 lines": (16, 0),
+    "lines of the longest function": (97, 97),
     "class names defined more than once": (0, 0),
 }
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import orjson
 
-#: Most items in a slice, and most estimated tokens in a slice of several items: what a core answers in some hundred
+#: Most items in a slice, and most estimated tokens in a slice of several items: what a core does in some hundred
 #: milliseconds, so that a slice that comes back is cheap, and in one claim that Redis hands out in a fraction of one.
 SLICE_ITEMS, SLICE_TOKENS = 32, 4096
 

@@ -16,9 +16,9 @@ class WaitingInfo(BaseModel):
     """What waits, and how long the cores need for it."""
 
     text: str = Field(description="The same in a line.")
-    open_items: int = Field(0, description="Items of open jobs that are not answered.")
+    open_items: int = Field(0, description="Items of open jobs that are not final.")
     tokens: int = Field(0, description="Tokens that wait, those in files included.")
-    tokens_per_s: float = Field(0, description="Tokens a second that the cores answer while they have work.")
+    tokens_per_s: float = Field(0, description="Tokens a second that the cores read while they have work.")
     seconds: float | None = Field(
         None, description="The tokens that wait or are at work, without paused ones, by this rate; null without a core."
     )

@@ -37,7 +37,7 @@ SAMPLES = 7
 #: Older sums are no measure of now, in seconds.
 SAMPLES_TTL_S = 120
 
-#: Most points in one answer. Of more, each stands for several.
+#: Most points in one reply. Of more, each stands for several.
 MOST_POINTS = 400
 
 #: The right to take points. Another process gets it when the holder misses two.

@@ -40,7 +40,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "lines: tasks": (5_540, 5_540),
     "lines: cli, client": (6_600, 5_500),
     "lines: plugins": (10_230, 10_230),
-    "lines: tests": (49_250, 42_000),
+    "lines: tests": (49_240, 42_000),
     "tests ÷ product": (0.89, 0.85),
     "lines: benchmarks": (3_010, 3_000),
     "trip of a question: files": (72, 34),

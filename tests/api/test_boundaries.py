@@ -9,7 +9,7 @@ import pytest
 @pytest.mark.parametrize(
     ("module", "absent"),
     [
-        ("api.app", ["torch", "transformers", "tokenizers", "corelane.engine"]),
+        ("api.app", ["torch", "transformers", "tokenizers", "corelane.engine.runner"]),
         ("corelane.client", ["torch", "redis", "celery", "fastapi", "numpy"]),
         ("workers.app", ["torch", "transformers", "tokenizers", "fastapi"]),
         ("corelane.cli.app", ["torch", "transformers", "celery", "fastapi"]),

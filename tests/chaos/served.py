@@ -61,7 +61,7 @@ SERVED = {
 }
 
 #: What the log says of a part that ended.
-ENDED = re.compile(r"(\w+) (?:was ended by (?:signal )?(\w+)|ended with status (\d+)); it comes back")
+ENDED = re.compile(r"(\w+) (?:was ended by (?:signal )?(\w+)|ended with status (\d+)); it is launched again")
 
 
 class ServedRedis:

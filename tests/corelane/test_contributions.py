@@ -3,16 +3,12 @@
 from pathlib import Path
 
 import pytest
-import redis
 
 from corelane.domain.dispatch import PUBLIC
 from corelane.store.link.library import make_library, read_code
 from tests.corelane.store_bench import Bench, answered, claimed
 
 PAINT = """-- Paint: each job has a colour; what it was answered with is noted at its end.
-on('refuse', function()
-  if call('EXISTS', 'cl:no_paint') == 1 then return redis.error_reply('NOPAINT this job has no colour') end
-end)
 on('submit', function(job) job.fields.paint = 'red on ' .. job.fields.owner end)
 on('claim', function(job, changes) changes.paint = job.paint .. ', wet' end, { 'paint' })
 on('finish', function(job, changes) changes.paint = job.paint .. ', dry' end, { 'paint' })
@@ -44,16 +40,6 @@ def test_hooks_take_part_in_each_step_of_a_job(bench: Bench) -> None:
     assert bench.raw.lrange("cl:painted", 0, -1) == [f"{job} succeeded {PUBLIC}"]
     assert bench.with_store(lambda store: store.delete(job))
     assert bench.raw.lrange("cl:painted", 0, -1) == []
-
-
-@pytest.mark.usefixtures("painted")
-def test_job_that_a_hook_refuses_leaves_nothing(bench: Bench) -> None:
-    bench.core("a/0")
-    bench.raw.set("cl:no_paint", 1)
-    with pytest.raises(redis.ResponseError, match="NOPAINT"):
-        bench.submit(1)
-    assert bench.waiting() == {}
-    assert not bench.raw.keys("cl:jobs:*")
 
 
 def test_two_areas_of_one_name_are_refused(tmp_path: Path) -> None:

@@ -143,7 +143,7 @@ def test_worker_killed_half_way_is_relaunched_and_loses_and_repeats_nothing(flee
     assert datetime.fromisoformat(final.finished_at) > killed_at
     eventually(lambda: fleet.states()["testhost/0"]["pid"] not in (None, child))
     fleet.wait_whole()
-    assert b"it comes back in" in fleet.log.read_bytes()
+    assert b"it is launched again in" in fleet.log.read_bytes()
 
 
 def test_core_killed_within_a_document_changes_nothing(fleet: Fleet) -> None:

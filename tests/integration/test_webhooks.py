@@ -133,7 +133,8 @@ def test_rotation_loses_no_event_though_the_sender_is_killed_amid_it(fleet: Flee
 
 
 def forget_secrets(fleet: Fleet) -> None:
-    for made in fleet.api.get("/v1/webhook-secrets").json()["data"]:
+    """Remove all secrets, the oldest first: the newest cannot go while older ones sign."""
+    for made in reversed(fleet.api.get("/v1/webhook-secrets").json()["data"]):
         fleet.api.delete(f"/v1/webhook-secrets/{made['id']}")
 
 

@@ -3,7 +3,7 @@
 This package holds what the API, the workers and the compiler share, and the plugins. Imports point down only:
 ``CONTRIBUTING.md`` has the map, ``pyproject.toml`` the contracts.
 
-The class that handlers subclass is imported when its name is asked for: ``from corelane import Handler``.
+``from corelane import Handler`` imports the base class of handlers, and only then.
 """
 
 from importlib import import_module

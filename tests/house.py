@@ -54,7 +54,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "docs: words": (56_990, 34_000),
     "files in circles of imports": (10, 0),
     "lines of the longest module of core": (500, 500),
-    "modules of core under 40 lines": (16, 0),
+    "modules of core under 40 lines": (15, 0),
     "lines of the longest function": (97, 97),
     "class names defined more than once": (0, 0),
 }

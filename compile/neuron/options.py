@@ -16,7 +16,8 @@ from corelane.errors import CompileFailed
 
 Weights = Literal["fp32", "bf16", "fp16"]
 
-#: What neuronx-cc is told unless ``--compiler-args`` says otherwise: its own level, and optimum's value for encoders.
+#: Arguments for neuronx-cc that ``--compiler-args`` can replace: its own default level, and the model type that
+#: Hugging Face's optimum passes for encoders.
 DEFAULTS = {"--model-type": "transformer", "--optlevel": "2"}
 
 #: Short names of compiler arguments.

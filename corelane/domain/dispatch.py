@@ -253,7 +253,7 @@ def spread_slices(tokens: Sequence[int], max_items: int, max_tokens: int, idle: 
     return [*slices, (first, len(tokens) - first, inside)]
 
 
-#: An item's id, what stands beside its text, and the text itself or the number of one that the job's items share.
+#: One item: its id, its other fields, and its text, or the number of a text that several items of the job share.
 Row = tuple[str | None, Any, str | int]
 
 

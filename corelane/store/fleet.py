@@ -1,6 +1,10 @@
-"""The fleet: the heartbeats of cores, and how the API and operators read them."""
+"""The fleet: the heartbeats of cores, how the API and operators read them, and how fast the cores drain work.
 
-from collections.abc import Mapping, Sequence
+The gauge that scalers read, and ``Retry-After``, are both waiting tokens divided by ``read_drain_rate``.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +22,18 @@ from corelane.store.metrics import ProcessMetrics
 #: A core that disappeared without leaving is listed as lost for this time, in milliseconds (15 minutes): long enough
 #: for an alert and a look. Hosts that come and go have new names each time.
 FORGET_CORE_MS = 900_000
+
+#: The rate is measured over this many full seconds.
+RATE_SECONDS = 10
+
+#: The cores are busy in a second if they drain at least this part of what they can.
+BUSY = 0.5
+
+#: In a rate, the cores' own speeds weigh as much as this many seconds in which the cores were busy.
+SPEEDS_WEIGH_S = 3.0
+
+#: Tokens a second of a service in which no core has measured its speed yet: what one CPU core does in a small model.
+UNKNOWN_RATE = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,3 +214,21 @@ def _sight(core: Mapping[str, Any], now_ms: int) -> CoreSight:
         {model["version"]: model["state"] for model in models},
         {model["version"]: model["reason"] for model in models if model.get("reason")},
     )
+
+
+def drain_rate(drained: Sequence[int], speeds: Iterable[float]) -> float:
+    """Estimate how many tokens a second the cores drain while they have enough work.
+
+    ``drained`` counts the tokens of the last full seconds, newest first. Seconds with little work are ignored.
+    """
+    known = sum(speeds)
+    busy_from = BUSY * (known or max(drained, default=0))
+    busy = list(itertools.takewhile(lambda tokens: tokens >= max(busy_from, 1), drained))
+    weight_s = SPEEDS_WEIGH_S if known else 0.0
+    return (weight_s * known + sum(busy)) / max(weight_s + len(busy), 1.0) or UNKNOWN_RATE
+
+
+async def read_drain_rate(link: CommonLink) -> float:
+    """Read how many tokens a second the cores with work drain; without a living core, the last speed of one."""
+    drained, speeds = await link.run("drain_rates", seconds=RATE_SECONDS)
+    return drain_rate([int(tokens) for tokens in drained], [float(speed) for speed in speeds if speed is not None])

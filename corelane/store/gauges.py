@@ -18,9 +18,8 @@ from corelane.metrics.exposition import MetricSample
 from corelane.metrics.series import Series, parse
 from corelane.plugin import installed
 from corelane.store import keys
-from corelane.store.backlog import read_drain_rate
 from corelane.store.deliveries.log import DeliveryLog
-from corelane.store.fleet import Fleet
+from corelane.store.fleet import Fleet, read_drain_rate
 from corelane.store.link.link import CommonLink, pairs, texts
 from corelane.store.metrics import GONE_MS, read_sums
 from corelane.store.overdue import CARRIERS, read_waits

@@ -13,9 +13,8 @@ from corelane.metrics import definitions as m
 from corelane.metrics.exposition import MetricSample, render
 from corelane.metrics.recorder import MOST_SERIES, Recorder
 from corelane.metrics.series import Histogram, Series, parse
-from corelane.store.backlog import UNKNOWN_RATE, drain_rate
 from corelane.store.deliveries.sending import Attempt
-from corelane.store.fleet import Announcer
+from corelane.store.fleet import UNKNOWN_RATE, Announcer, drain_rate
 from corelane.store.gauges import read_all
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import read_code

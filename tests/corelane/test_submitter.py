@@ -15,8 +15,7 @@ from pydantic import SecretStr
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.jobs import Webhook
 from corelane.errors import IdempotencyKeyReused, NotReady, Overloaded, StoreUnavailable
-from corelane.store.backlog import drain_rate
-from corelane.store.fleet import Announcer, Fleet
+from corelane.store.fleet import Announcer, Fleet, drain_rate
 from corelane.store.gauges import read_work
 from corelane.store.jobs.idempotency import Held, Holder, by_key, by_name
 from corelane.store.jobs.records import JobRecord

@@ -7,10 +7,14 @@ import typer.main
 
 from corelane.cli.app import make_cli
 from corelane.settings import Settings
+from corelane.settings.names import OTHERS
 from docs import generate
 from tests.tools.snippets import FENCE, ROOT, pages
 
 PAGES = [*pages(), ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]
+
+#: The page of each plugin too.
+LINKED = [*PAGES, *(ROOT / "corelane").rglob("README.md")]
 
 #: A file of the code, with its folder: `corelane/log.py`, `corelane/store/lua/*.lua`.
 CODE_FILE = re.compile(r"`((?:[\w.-]+/)+[\w.*-]+\.(?:py|lua))`")
@@ -45,11 +49,17 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_links_between_documents_lead_somewhere() -> None:
-    for page in PAGES:
+    for page in LINKED:
         for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", FENCE.sub("", page.read_text())):
             there = page.parent / target if target else page
             assert there.exists(), f"{page}: {target}"
             assert not anchor or there.suffix != ".md" or anchor in anchors(there), f"{page}: {target}#{anchor}"
+
+
+def test_settings_named_in_the_documents_exist() -> None:
+    known = {f"CORELANE_{name.upper()}" for name in Settings.model_fields} | OTHERS | {"CORELANE_AUHT"}
+    for page in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        assert set(re.findall(r"CORELANE_[A-Z0-9_]+(?![A-Z0-9_…*])", page.read_text())) <= known, page
 
 
 def test_code_files_named_in_the_documents_exist() -> None:

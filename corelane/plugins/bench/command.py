@@ -22,12 +22,13 @@ def bench(
         Path | None, typer.Argument(help="Items, one JSON object a line, or SQuAD's layout; made ones if not given.")
     ] = None,
     callers: Annotated[
-        int | None, typer.Option("--callers", "-c", min=1, help="So many callers; each asks again once answered. 1.")
+        int | None,
+        typer.Option("--callers", "-c", min=1, help="Callers, each with one request at a time; 1."),
     ] = None,
     rate: Annotated[float | None, typer.Option(min=0.01, help="In place of callers: requests a second.")] = None,
     one_job: Annotated[bool, typer.Option("--one-job", help="In place of callers: all items as one job.")] = False,
     duration: Annotated[float | None, typer.Option(min=0.1, help="Seconds of load; 30.")] = None,
-    requests: Annotated[int | None, typer.Option(min=1, help="In place of a duration: so many requests.")] = None,
+    requests: Annotated[int | None, typer.Option(min=1, help="Number of requests, in place of a duration.")] = None,
     per_request: Annotated[int, typer.Option(min=1, help="Items of each request.")] = 1,
     items: Annotated[int | None, typer.Option(min=1, help="Most items of the file; or how many to make.")] = None,
     tokens: Annotated[int, typer.Option(min=1, help="Length of made items.")] = 128,

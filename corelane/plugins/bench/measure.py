@@ -1,14 +1,19 @@
 """One run of the bench: make ready, read what the cores have worked, offer the load, read it again."""
 
 import asyncio
+import re
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
+
 from corelane.client import AsyncClient
-from corelane.errors import CorelaneError
-from corelane.plugins.bench.cores import COUNTED_S, busy_shares, core_seconds
+from corelane.client.transport import http_options
+from corelane.client.wire import read_problem
+from corelane.errors import CorelaneError, ServiceUnreachable
+from corelane.metrics.definitions import CORE_S
 from corelane.plugins.bench.figures import figures_of
 from corelane.plugins.bench.items import ItemSet, make_items, read_items
 from corelane.plugins.bench.load import MOST_IN_FLIGHT, SHARING, Load, Sender
@@ -18,6 +23,11 @@ WARM_UP = 8
 
 #: Items that are made if no number is given: so many that few requests in flight are alike.
 MADE = 1000
+
+#: Work is counted with a core's next heartbeat, each second; in seconds.
+COUNTED_S = 1.5
+
+SAMPLE = re.compile(rf'^{CORE_S.name}{{core="([^"]*)"}} (\S+)$', re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,3 +83,21 @@ async def _counted(target: Target) -> tuple[dict[str, float], str | None]:
         return await core_seconds(target.url, target.api_key), None
     except CorelaneError as error:
         return {}, error.detail
+
+
+async def core_seconds(url: str, api_key: str | None) -> dict[str, float]:
+    """Return the seconds that each core has worked so far, by its name; raise an error if the service refuses."""
+    try:
+        async with httpx2.AsyncClient(**http_options(url, api_key)) as http:
+            reply = await http.get("/metrics")
+    except httpx2.HTTPError as error:
+        raise ServiceUnreachable(f"{url} does not give its metrics: {error or type(error).__name__}") from None
+    if reply.status_code != 200:
+        raise read_problem(reply.status_code, reply.content)
+    return {core: float(seconds) for core, seconds in SAMPLE.findall(reply.text)}
+
+
+def busy_shares(before: dict[str, float], after: dict[str, float], seconds: float) -> dict[str, float]:
+    """Return the share of some seconds that each core worked; a core that was started anew counts from 0."""
+    worked = {core: now - before.get(core, 0.0) if now >= before.get(core, 0.0) else now for core, now in after.items()}
+    return {core: round(min(1.0, spent / seconds), 4) for core, spent in sorted(worked.items())}

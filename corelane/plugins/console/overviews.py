@@ -31,7 +31,7 @@ from corelane.metrics import definitions as m
 from corelane.metrics.series import parse
 from corelane.plugins.console.history import MINUTE_AGO, Growth
 from corelane.store import keys
-from corelane.store.backlog import read_drain_rate
+from corelane.store.fleet import read_drain_rate
 from corelane.store.gauges import Work, count_open_items, read_work
 from corelane.store.health_issues import read_cores, read_issues
 from corelane.store.link.link import CommonLink, call, pairs, texts, to_ms

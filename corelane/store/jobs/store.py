@@ -17,7 +17,7 @@ from corelane.domain.jobs import Item
 from corelane.errors import NotFound
 from corelane.settings import Settings
 from corelane.store import keys
-from corelane.store.backlog import read_drain_rate
+from corelane.store.fleet import read_drain_rate
 from corelane.store.item_files import ItemFiles, decode_line
 from corelane.store.jobs.admissions import Admissions
 from corelane.store.jobs.idempotency import Holder, by_name, find_holder

@@ -2,9 +2,9 @@
 
 import pytest
 
-from corelane.plugins.bench.cores import busy_shares
 from corelane.plugins.bench.figures import figures_of
 from corelane.plugins.bench.load import Request, Run
+from corelane.plugins.bench.measure import busy_shares
 
 
 def test_percentiles_are_of_answered_requests_and_failures_are_counted_by_code() -> None:

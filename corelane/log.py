@@ -39,6 +39,9 @@ QUOTED_INPUT = re.compile(r"input_value=.*(?=, input_type=)")
 _BOUND: ContextVar[Mapping[str, str] | None] = ContextVar("bound", default=None)
 
 
+#: The steps of Corelane's lines. One list for good, as a logger keeps the list that it met first.
+_steps: list[Any] = []
+
 #: The kinds of plugins' errors that this process has logged.
 _failed: set[tuple[str, ...]] = set()
 
@@ -84,14 +87,15 @@ def configure_logging(level: str = "info", style: Literal["auto", "json", "prett
         else [structlog.processors.ExceptionRenderer(_format_traceback), structlog.processors.JSONRenderer(to_json)]
     )
     handler = logging.StreamHandler(sys.stderr)
+    _steps[:] = [
+        structlog.stdlib.filter_by_level,
+        *shared,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        *renderer,
+        LineWriter(handler),
+    ]
     structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            structlog.stdlib.PositionalArgumentsFormatter(),
-            *renderer,
-            LineWriter(handler),
-        ],
+        processors=_steps,
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,

@@ -52,6 +52,19 @@ def test_neither_local_variables_nor_refused_values_are_logged(
     assert MARKER not in logged
 
 
+def test_logger_that_was_used_follows_a_second_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = get_logger("tests")
+    for style in ("json", "pretty"):
+        configure_logging("debug", style)
+        logger.info("told", style=style)
+        with capture_logs() as lines:
+            logger.info("seen", style=style)
+        assert [line["event"] for line in lines] == ["seen"]
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("{")
+    assert not second.startswith("{")
+
+
 def test_outage_is_told_of_when_it_begins_and_when_it_is_over_for_all() -> None:
     with capture_logs() as lines:
         outage = Outage(get_logger("test"), "store")

@@ -47,13 +47,6 @@ MOMENT_S = 1e-6
 #: A shape is slow by itself if at least ``SLOW_PASSES`` passes each took ``SLOW`` times what the others predict.
 SLOW_PASSES, SLOW = 3, 1.2
 
-#: A job that is alone gets batches ``ALONE`` times as long. It is alone after ``ALONE_AFTER_S`` without another job.
-ALONE, ALONE_AFTER_S = 1.5, 30.0
-
-#: Without a larger job, small jobs get batches this many times as long. If few wait, their batches are short
-#: anyway. If many wait, they wait longer for each other than for a long batch.
-AMONG_SMALL = 2.0
-
 
 @dataclass(frozen=True, slots=True)
 class ForwardPass:
@@ -100,8 +93,8 @@ class PassTable:
         return bucket if self.shapes is None else self.shapes[bucket][rows - 1]
 
     def rows_within(self, bucket: Bucket, seconds: float) -> int:
-        """Return the most rows of a bucket that take at most this long; 0 if even one takes longer."""
-        return max((rows for rows, took in enumerate(self.seconds[bucket], 1) if took <= seconds), default=0)
+        """Return the most rows of a bucket that take at most this long; 1 if even one takes longer."""
+        return max((rows for rows, took in enumerate(self.seconds[bucket], 1) if took <= seconds), default=1)
 
     def mixed(self, waiting: Sequence[tuple[Bucket, int]]) -> float:
         """Return the seconds of one pass with windows of several buckets; the longest bucket is last."""
@@ -291,45 +284,3 @@ def _slowness(passes: Sequence[Measured], costs: Sequence[float]) -> float:
         return 1.0
     slowness = min(each.seconds / _seconds(costs, each.work) for each in passes)
     return slowness if slowness > SLOW else 1.0
-
-
-class Pace:
-    """How long a batch may take, and so its number of rows, depending on recent items.
-
-    A job that is alone gets batches half as long again, unless even two of its rows exceed the target: such rows gain
-    nothing from longer batches, and are mostly a document's. While small jobs come too, batches are not longer, as a
-    small job waits for the running batch. If there are only small jobs, batches are long. Batches of 40 ms run at 96 %
-    of the speed of full ones, of 60 ms at full speed.
-    """
-
-    def __init__(self, target_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        """``target_s`` is the longest time of one batch while several jobs have items."""
-        self._target_s = target_s
-        self._clock = clock
-        self._last_asker: str | None = None
-        #: The last times at which a different larger job, any larger job, and a small job came.
-        self._turned_at = self._larger_at = self._little_at = -math.inf
-
-    def heard(self, asker: str, *, is_little: bool = False) -> None:
-        """Note that an item came. ``asker`` names its owner and job; ``is_little`` says that the job is small."""
-        now = self._clock()
-        if is_little:
-            self._little_at = now
-            return
-        if self._last_asker not in (asker, None):
-            self._turned_at = now
-        self._last_asker, self._larger_at = asker, now
-
-    def rows(self, bucket: Bucket, table: PassTable) -> int:
-        """Return how many rows are done in time, at least one."""
-        rows, stretch = table.rows_within(bucket, self._target_s), self._stretch()
-        if rows >= 2 or stretch == AMONG_SMALL:
-            rows = table.rows_within(bucket, stretch * self._target_s)
-        return max(1, rows)
-
-    def _stretch(self) -> float:
-        """Return by which factor batches may exceed the target, depending on recent items."""
-        since = self._clock() - ALONE_AFTER_S
-        if self._little_at > since:
-            return 1.0 if self._larger_at > since else AMONG_SMALL
-        return ALONE if self._turned_at < since else 1.0

@@ -11,7 +11,6 @@ item at fault fails. Only RuntimeLost and CoreLost are passed on: then the proce
 
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -29,16 +28,13 @@ from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.backends.protocol import Backend, Logits, WindowBatch
 from corelane.engine.batching import Share, WaitingItem, next_batch, smallest_fit
 from corelane.engine.buckets import Bucket, cut_to, tallest
-from corelane.engine.passes import WARM_UP_PASSES, ForwardPass, Pace, PassTable, PassTimes, choose, warm_ups
+from corelane.engine.passes import WARM_UP_PASSES, ForwardPass, PassTable, PassTimes, choose, warm_ups
 from corelane.engine.task import UNLIMITED, Query, Ready, Result, RunnerLimits, TaskEngine, Tokenized, Window, failure
 from corelane.errors import ArtifactRefused, RunFailed
 from corelane.tasks.registry import task_named
 
 #: A job with at most this many waiting tokens (three small items) gets a batch of its own, if few rows take less time.
 LITTLE_TOKENS = 512
-
-#: A job counts as a small one that someone waits for if at most this many of its items come at a time, all short.
-LITTLE_ITEMS = 3
 
 #: A query's key and its result.
 Answered = tuple[Any, Result]
@@ -174,7 +170,8 @@ class Runner:
         self._warm_ups = served.warm_ups
         #: The buckets' names in metrics.
         self.shapes = {bucket: str(bucket) for bucket in served.ladder}
-        self._pace = Pace(limits.latency_target_s)
+        #: A small job waits for the batch that runs, so no batch is longer, in seconds.
+        self._batch_s = limits.latency_target_s
         self._times = PassTimes(served.ladder, flexible_rows=served.flexible_rows, ragged=served.ragged_rows)
         self._shares: dict[str, Share] = {}
         self._arrivals = 0
@@ -230,15 +227,14 @@ class Runner:
         self._take_in(self._task.tokenize(queries))
 
     def _take_in(self, ready: Sequence[Ready[Any]]) -> None:
-        jobs = Counter(item.query.job for _, item in ready if not isinstance(item, dict))
         for key, item in ready:
             if isinstance(item, dict):
                 self._answered.append((key, item))
                 continue
-            waiting = self._put(key, item, is_one_of_few=jobs[item.query.job] <= LITTLE_ITEMS).waiting
+            waiting = self._put(key, item).waiting
             self._charges.append((key, max(LEAST_TOKENS, waiting.tokens), waiting.tokens))
 
-    def _put(self, key: Hashable, item: Tokenized, *, is_one_of_few: bool) -> ItemInProgress:
+    def _put(self, key: Hashable, item: Tokenized) -> ItemInProgress:
         """Put an item into progress. Of equal rows only the first is read.
 
         The last digits of logits depend on a row's place in its batch, so equal texts would be in no order.
@@ -254,7 +250,6 @@ class Runner:
                     progress.others.setdefault(same, []).append(window)
             windows = list(first.values())
         waiting.add(windows, self._ladder_of(item))
-        self._pace.heard(f"{query.owner}:{query.job}", is_little=is_one_of_few and waiting.tokens <= LITTLE_TOKENS)
         self._by_arrival[self._arrivals] = key
         return progress
 
@@ -268,7 +263,7 @@ class Runner:
 
     def _most_rows(self, table: PassTable) -> Callable[[Bucket], int]:
         """Return the rule that says how many rows a batch of a bucket may have."""
-        return partial(self._pace.rows, table=table) if self._flexible_rows else attrgetter("rows")
+        return partial(table.rows_within, seconds=self._batch_s) if self._flexible_rows else attrgetter("rows")
 
     def charges(self) -> list[Charge]:
         """Return the charges for the queries that were tokenized since the last call."""

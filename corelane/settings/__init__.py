@@ -164,10 +164,7 @@ class Settings(GroupedFields):
         0, ge=0, le=1, description="Time an idle core waits for a batch to fill before it runs, in seconds."
     )
     latency_target_s: float = Field(
-        0.04,
-        gt=0,
-        description="Time one batch may take while several jobs ask, in seconds; half as much again for one alone, "
-        "twice the time for short items alone.",
+        0.06, gt=0, description="Time one batch may take if it has several rows, in seconds."
     )
     linger_s: float = Field(1.0, ge=0, description="Time an idle drain waits for work before it ends, in seconds.")
     lease_s: float = Field(6, gt=1, description="Time a lease lasts without being renewed, in seconds.")

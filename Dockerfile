@@ -42,7 +42,7 @@ FROM ${PYTHON_IMAGE}
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Corelane" \
-      org.opencontainers.image.description="A durable queue in front of text models: queue-driven, asynchronous batch inference" \
+      org.opencontainers.image.description="A durable queue in front of text models: POST one item or a million, get every result once." \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"

@@ -53,7 +53,7 @@ test-long-runs: $(VENV)/.installed-dev ## Run the short form of each long run: b
 families: $(VENV)/.installed-dev ## Try every architecture that answers questions, rare ones too
 	$(BIN)/python -m pytest -n 2 tests/families --families
 
-models-table: $(VENV)/.installed-dev ## Write the tables of docs/28-models.md
+models-table: $(VENV)/.installed-dev ## Write the tables of docs/models.md
 	$(BIN)/python -m tests.families.table
 
 chromium: ## Install Debian's chromium for the tests of the console, if it is missing and this user may

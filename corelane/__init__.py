@@ -1,4 +1,4 @@
-"""Corelane: a durable queue in front of text models. POST one item or a million, get every result once.
+"""A durable queue in front of text models: POST one item or a million, get every result once.
 
 This package holds what the API, the workers and the compiler share, and the plugins. Imports point down only:
 ``CONTRIBUTING.md`` has the map, ``pyproject.toml`` the contracts.

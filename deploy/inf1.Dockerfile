@@ -1,5 +1,5 @@
 # Corelane on inf1: AWS' last image with torch-neuron, for its Python 3.10, and Corelane in a newer Python beside it. What
-# needs torch-neuron runs in `neuron-python`: the compiler, and a device process for each core (docs/04-targets.md).
+# needs torch-neuron runs in `neuron-python`: the compiler, and a device process for each core (docs/targets.md).
 # We have not run this on a device. AWS has archived inf1 (last driver: aws-neuronx-dkms 2.24).
 # Build from the repository's root:
 #   docker build -f deploy/inf1.Dockerfile -t corelane-inf1 .
@@ -41,7 +41,7 @@ FROM ${NEURON_IMAGE}
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Corelane for inf1" \
-      org.opencontainers.image.description="A durable queue in front of text models: queue-driven, asynchronous batch inference" \
+      org.opencontainers.image.description="A durable queue in front of text models: POST one item or a million, get every result once." \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"

@@ -370,7 +370,7 @@ def fleet(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) -> "Ite
         tmp_path_factory.mktemp("fleet"),
         built_in_data / "artifacts",
         CORELANE_MAX_ATTEMPTS="5",
-        # docs/27's own handler.
+        # The handler of docs/handlers.md.
         CORELANE_HANDLERS="sentiment:Sentiment",
         PYTHONPATH=os.pathsep.join(map(str, (ROOT / "examples", ROOT))),
     )

@@ -9,7 +9,7 @@ from typing import Any
 from corelane.errors import ModelRefused
 
 #: The page that tells an operator what to do about a model that does not pass.
-FAMILIES = "docs/28-models.md lists the architectures that work, and what to do about others"
+FAMILIES = "docs/models.md lists the architectures that work, and what to do about others"
 
 LAYOUT = "it reads the places of words on a page, and a passage has none"
 

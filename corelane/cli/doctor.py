@@ -109,7 +109,7 @@ def check_cores(settings: Settings) -> DoctorCheck:
     except SetupError as error:
         return DoctorCheck("cores", "fail", error.detail, "`neuron-ls` shows what the driver sees")
     if settings.target == "inf1" and shutil.which(settings.neuron_python) is None:
-        advice = "set CORELANE_NEURON_PYTHON to the Python that has torch-neuron: docs/04-targets.md"
+        advice = "set CORELANE_NEURON_PYTHON to the Python that has torch-neuron: docs/targets.md"
         return DoctorCheck("cores", "fail", f"{settings.neuron_python}, which runs cores of inf1, is not here", advice)
     found = f"{len(slots)} workers, on Neuron cores "
     found += ", ".join(slot.environment["NEURON_RT_VISIBLE_CORES"] for slot in slots)

@@ -109,7 +109,7 @@ OVERVIEW = Board(
                     "Alerts",
                     [('ALERTS{alertname=~"Corelane.*"}', "")],
                     kind="table",
-                    help="The runbook has a section of the name of each: docs/11-monitoring.md. Empty: all is well.",
+                    help="The runbook has a section of the name of each: docs/monitoring.md. Empty: all is well.",
                 ),
             ],
         ),

@@ -18,7 +18,7 @@ from corelane.settings import Settings
 from tests.deploy.commands import check_command
 
 FOLDER = Path(__file__).parents[2] / "deploy" / "ecs"
-GUIDE = (FOLDER.parents[1] / "docs" / "20-hosts.md").read_text()
+GUIDE = (FOLDER.parents[1] / "docs" / "deploy.md").read_text()
 TASKS = sorted(FOLDER.glob("task-*.json"))
 POLICIES = sorted((FOLDER / "iam").glob("*.json"))
 

@@ -14,7 +14,7 @@ import quickjs
 
 from corelane.webhooks.protocol import sign_payload
 
-GUIDE = Path(__file__).parent.parent.parent / "docs" / "06-webhooks.md"
+GUIDE = Path(__file__).parent.parent.parent / "docs" / "webhooks.md"
 
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()
 PREVIOUS = "whsec_" + base64.b64encode(b"76543210fedcba9876543210").decode()

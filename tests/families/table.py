@@ -1,4 +1,4 @@
-"""Write the tables of docs/28-models.md: what each architecture comes to, and what to load.
+"""Write the tables of docs/models.md: what each architecture comes to, and what to load.
 
 ``make models-table`` runs it. The first table is made by compiling a tiny model of each architecture, the second from
 the page's own table of shapes.
@@ -20,7 +20,7 @@ from tests.families.rows import ROWS, Row
 
 ROOT = Path(__file__).parents[2]
 
-PAGE = ROOT / "docs" / "28-models.md"
+PAGE = ROOT / "docs" / "models.md"
 
 #: Heads of the table of shapes there.
 SHAPES_TITLE = "| shape | architecture | million weights | cost of a token |"

@@ -1,4 +1,4 @@
-"""The tables of docs/28-models.md are those that the command writes."""
+"""The tables of docs/models.md are those that the command writes."""
 
 from tests.families.table import PAGE, model_lines, put_in, refusal_lines
 

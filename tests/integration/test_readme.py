@@ -164,7 +164,7 @@ def test_python_does_what_the_page_says(
 
 
 def test_handler_in_the_readme_is_the_one_that_is_served() -> None:
-    [shown] = [each for each in PYTHON if each.page == "docs/27-handlers.md" and "GOOD, BAD" in each.text]
+    [shown] = [each for each in PYTHON if each.page == "docs/handlers.md" and "GOOD, BAD" in each.text]
     assert shown.text == (ROOT / "examples" / "sentiment.py").read_text()
 
 

@@ -14,7 +14,7 @@ from tests.monitoring.scenarios import SCENARIOS, Scenario
 
 RULES = sorted((MONITORING / "rules").glob("*.yml"))
 
-RUNBOOK = Path(__file__).parent.parent.parent / "docs" / "11-monitoring.md"
+RUNBOOK = Path(__file__).parent.parent.parent / "docs" / "monitoring.md"
 
 
 def promtool(*argv: str) -> str:
@@ -74,4 +74,4 @@ def test_each_alert_says_how_bad_it_is_and_where_its_section_stands() -> None:
     for rule in rules("alerts"):
         assert rule["labels"]["severity"] in ("critical", "warning"), rule
         assert rule["annotations"]["summary"], rule
-        assert rule["annotations"]["runbook_url"] == f"docs/11-monitoring.md#{rule['alert'].lower()}", rule
+        assert rule["annotations"]["runbook_url"] == f"docs/monitoring.md#{rule['alert'].lower()}", rule

@@ -33,7 +33,7 @@ ELSEWHERE = {
     "hub": 1,  # a download: tests/compile/test_source.py plays the hub
     "package": 2,  # a model from its package: tests/tasks/test_feature_extraction.py
     "tune": 2,  # minutes of training, by a package of others
-    "tasks": 5,  # models of other tasks: tests/corelane/test_client_tasks.py, test_cli_run.py and tests/contracts
+    "tasks": 3,  # models of other tasks: tests/corelane/test_client_tasks.py, test_cli_run.py and tests/contracts
     "guide": 1,  # tests/docs/test_webhook_guide.py runs it in two engines
 }
 

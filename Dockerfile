@@ -1,5 +1,5 @@
 # One image, roles by command: `corelane api`, `corelane worker --core N`, `corelane keeper`, `corelane deliveries`,
-# `corelane flower`. docs/18-containers.md says how to build, push and pin it.
+# `corelane flower`. docs/deploy.md says how to build, push and pin it.
 # The base can be pinned: --build-arg PYTHON_IMAGE=python:3.11-slim@sha256:…
 ARG PYTHON_IMAGE=python:3.11-slim
 

@@ -59,7 +59,7 @@ models-table: $(VENV)/.installed-dev ## Write the tables of docs/models.md
 chromium: ## Install Debian's chromium for the tests of the console, if it is missing and this user may
 	@command -v chromium >/dev/null || deploy/debian.sh chromium "the tests of the console"
 
-nginx: ## Install Debian's nginx for the tests of docs/23-security.md and docs/22-redis.md, if it is missing and this user may
+nginx: ## Install Debian's nginx for the tests of docs/keys.md and docs/deploy.md, if it is missing and this user may
 	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || deploy/debian.sh nginx "the tests of nginx in front"
 
 typescript: ## Get what checks the OpenAPI document and makes types of it, from npm, which Debian has

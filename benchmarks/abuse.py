@@ -7,7 +7,7 @@ number of connections and ends after a fixed time at the latest. Meanwhile /live
 it, the API process must come to rest within twenty seconds: no more file descriptors than before, no half-closed
 connections, an idle CPU. Printed for each: p50 and p99 of /livez, CPU time in all and for each connection, seconds
 until rest, memory at most and afterwards, descriptors.
-With ``--nginx`` callers meet nginx, configured as docs/23-security.md says; the figures are the API's all the same.
+With ``--nginx`` callers meet nginx, configured as docs/keys.md says; the figures are the API's all the same.
 """
 
 import asyncio
@@ -237,7 +237,7 @@ def main() -> int:
     parser.add_argument(
         "--only", default=",".join(QUICKLY if is_quick() else KINDS), help="kinds of abuse, comma-separated"
     )
-    parser.add_argument("--nginx", action="store_true", help="put nginx in front, as docs/23-security.md says")
+    parser.add_argument("--nginx", action="store_true", help="put nginx in front, as docs/keys.md says")
     options = parser.parse_args()
     only, share = options.only.split(","), QUICK_SHARE if options.quick else 1.0
     print(about_machine(), flush=True)

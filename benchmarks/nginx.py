@@ -23,8 +23,8 @@ FOLDERS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 
 def nginx_before(url: str) -> AbstractContextManager[str]:
-    """Run the nginx of docs/23-security.md in front of a service for the length of a block; give its URL."""
-    return run_nginx(DOCS / "23-security.md", ("server 127.0.0.1:8000;", f"server {url.removeprefix('http://')};"))
+    """Run the nginx of docs/keys.md in front of a service for the length of a block; give its URL."""
+    return run_nginx(DOCS / "keys.md", ("server 127.0.0.1:8000;", f"server {url.removeprefix('http://')};"))
 
 
 @contextmanager

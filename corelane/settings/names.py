@@ -43,7 +43,7 @@ class UnknownName:
         """Return a warning for the operator."""
         said = f"{self.name} is not a setting of Corelane and does nothing"
         if self.nearest is None:
-            return f"{said}; docs/operations.md lists the settings"
+            return f"{said}; docs/reference.md lists the settings"
         if self.guards:
             return f"{said}: {self.nearest}, which protects the service, is not in force; rename it to {self.nearest}"
         return f"{said}; is {self.nearest} meant?"

@@ -1,4 +1,4 @@
-"""The configuration of nginx in docs/23-security.md, as it stands there, in front of a service on real sockets."""
+"""The configuration of nginx in docs/keys.md, as it stands there, in front of a service on real sockets."""
 
 import socket
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Two services behind nginx, by the configuration in docs/22-redis.md; that of Envoy sends requests to the same."""
+"""Two services behind nginx, by the configuration in docs/deploy.md; that of Envoy sends requests to the same."""
 
 import re
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from tests.integration.test_event_streams import Api
 from tests.tools.servers import RedisNode, running
 from tests.tools.sse import parse_blocks
 
-PAGE = DOCS / "22-redis.md"
+PAGE = DOCS / "deploy.md"
 
 JOB = {"items": [{"question": "Who?", "context": "Ada wrote it."}]}
 

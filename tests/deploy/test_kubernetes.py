@@ -340,7 +340,7 @@ def test_scrapes_have_the_job_that_alerts_ask_for() -> None:
 
 
 def test_files_that_the_guide_names_are_there() -> None:
-    guide = (KUBERNETES.parents[1] / "docs" / "19-kubernetes.md").read_text()
+    guide = (KUBERNETES.parents[1] / "docs" / "deploy.md").read_text()
     named = set(re.findall(r"deploy/kubernetes/[\w./-]+\w", guide)) - {MINE, f"{MINE}/kustomization.yaml"}
     assert named != set()
     assert [name for name in named if not (KUBERNETES.parents[1] / name).exists()] == []

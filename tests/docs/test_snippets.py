@@ -22,7 +22,7 @@ ELSEWHERE = {
     "calibrate": 1,  # half a minute of a model: tests/plugins/quality/test_cli_calibrate.py
     "neuron": 3,  # AWS hardware: tests/compile/test_neuron_targets.py with the stand-in
     "browser": 2,  # EventSource and fetch
-    "containers": 5,  # Docker: read by tests/deploy/test_compose.py, run by `make compose-lab`
+    "containers": 4,  # Docker: read by tests/deploy/test_compose.py, run by `make compose-lab`
     "eval": 2,  # a second version: tests/plugins/quality/test_quality_gate.py
     "load": 1,  # minutes of load: tests/plugins/bench/test_bench.py runs shorter ones
     "cluster": 7,  # Kubernetes: tests/deploy renders and checks every manifest

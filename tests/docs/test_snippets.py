@@ -23,7 +23,7 @@ ELSEWHERE = {
     "neuron": 3,  # AWS hardware: tests/compile/test_neuron_targets.py with the stand-in
     "browser": 2,  # EventSource and fetch
     "containers": 4,  # Docker: read by tests/deploy/test_compose.py, run by `make compose-lab`
-    "eval": 2,  # a second version: tests/plugins/quality/test_quality_gate.py
+    "eval": 1,  # a second version: tests/plugins/quality/test_quality_gate.py
     "load": 1,  # minutes of load: tests/plugins/bench/test_bench.py runs shorter ones
     "cluster": 7,  # Kubernetes: tests/deploy renders and checks every manifest
     "hosts": 4,  # several hosts: tests/hosts; root on Debian: tests/deploy/test_systemd.py
@@ -33,7 +33,7 @@ ELSEWHERE = {
     "hub": 1,  # a download: tests/compile/test_source.py plays the hub
     "package": 2,  # a model from its package: tests/tasks/test_feature_extraction.py
     "tune": 2,  # minutes of training, by a package of others
-    "tasks": 3,  # models of other tasks: tests/corelane/test_client_tasks.py, test_cli_run.py and tests/contracts
+    "tasks": 4,  # models of other tasks: tests/corelane/test_client_tasks.py, test_cli_run.py and tests/contracts
     "guide": 1,  # tests/docs/test_webhook_guide.py runs it in two engines
 }
 

@@ -1,22 +1,19 @@
-"""Write the tables of docs/models.md: what each architecture comes to, and what to load.
+"""Write the tables of docs/models.md: which architectures work, and what to load.
 
-``make models-table`` runs it. The first table is made by compiling a tiny model of each architecture, the second from
-the page's own table of shapes.
+``make models-table`` runs it. The table of models takes its costs from the page's own table of shapes.
 """
 
 import itertools
 import math
-import re
 import sys
-import tempfile
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
+from compile.model.adapt import ADAPTED
 from compile.model.families import REFUSED
-from corelane.artifacts.manifest import TokenizerSpec
 from tests.families.checkpoints import CHECKPOINTS
-from tests.families.networks import save_tiny, tokenizer_of
-from tests.families.rows import ROWS, Row
+from tests.families.rows import ROWS
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,49 +22,14 @@ PAGE = ROOT / "docs" / "models.md"
 #: Heads of the table of shapes there.
 SHAPES_TITLE = "| shape | architecture | million weights | cost of a token |"
 
-#: How the attentions of a manifest are called on the page.
-ATTENTIONS = {"sdpa": "fused", "eager": "plain"}
+#: Columns at which the list of architectures is wrapped.
+WIDTH = 100
 
 
 def architecture_lines() -> Iterator[str]:
-    """Yield the table of architectures."""
-    from compile.model.loading import quiet_transformers
-    from compile.model.timing import one_thread
-
-    yield "| architecture | tokenizer | a row | attention | padding |"
-    yield "|---|---|---|---|---|"
-    with quiet_transformers(), one_thread(), tempfile.TemporaryDirectory() as folder:
-        for row in ROWS:
-            if not row.refused:
-                yield _describe(row, Path(folder) / row.kind)
-
-
-def _describe(row: Row, folder: Path) -> str:
-    """Return the line of an architecture that works."""
-    from compile.model.loading import load_model
-    from compile.model.reference import wrap
-    from compile.model.source import find_source
-    from compile.torch.cpu import cast, compiler_args
-
-    model = load_model(find_source(str(save_tiny(row, folder)), folder))
-    arguments = dict(each.split("=", 1) for each in compiler_args(cast(wrap(model), "fp32").network, "fp32"))
-    tokenizer = (row.tokenizer or tokenizer_of(row.kind)).removesuffix("Tokenizer")
-    attention = ATTENTIONS[arguments["attention"]] + (", adapted" if "network" in arguments else "")
-    padding = "left out" if arguments["rows"] == "ragged" else "computed"
-    return f"| {row.kind} | {tokenizer} | {_row_of(model.spec)} | {attention} | {padding} |"
-
-
-def _row_of(spec: TokenizerSpec) -> str:
-    """Return how a row is put together: ``.`` is a special token, ``0`` that of no answer, Q and C are the texts."""
-    template = spec.layout()
-    before, between, after = (len(each) for each in (template.before, template.between, template.after))
-    row = "." * before + "Q" + "." * between + "C" + "." * after
-    shown = row[:-1] + "0" if template.null_last else re.sub(r"^\.", "0", row)
-    return f"`{shown}`" + (", types" if any(map(_is_typed, template.part_types())) else "")
-
-
-def _is_typed(types: tuple[int, ...] | int) -> bool:
-    return any(types) if isinstance(types, tuple) else bool(types)
+    """Yield the list of architectures that work; a star marks those that are compiled in a changed form."""
+    names = [f"`{row.kind}`" + ("\\*" if row.kind in ADAPTED else "") for row in ROWS if not row.refused]
+    yield from textwrap.wrap(", ".join(names) + ".", WIDTH, break_on_hyphens=False)
 
 
 def refusal_lines() -> Iterator[str]:

@@ -1,9 +1,10 @@
 """The tables of docs/models.md are those that the command writes."""
 
-from tests.families.table import PAGE, model_lines, put_in, refusal_lines
+from tests.families.table import PAGE, architecture_lines, model_lines, put_in, refusal_lines
 
 
 def test_page_has_the_tables_of_today() -> None:
     page = PAGE.read_text()
-    for name, lines in {"refusals": refusal_lines(), "models": model_lines(page)}.items():
+    tables = {"architectures": architecture_lines(), "refusals": refusal_lines(), "models": model_lines(page)}
+    for name, lines in tables.items():
         assert put_in(page, name, lines) == page, f"run `make models-table`: {name}"

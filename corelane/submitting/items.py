@@ -1,27 +1,35 @@
-"""The items of a job, from a body, lines or a URL. Each is checked, and kept as an item or as its error."""
+"""The items of a job, from a body, a batch or a URL: checked one by one, and written as items or as their errors."""
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
-import orjson
 from pydantic import ValidationError
 
 from corelane.domain.job_requests import require_few_rows
 from corelane.domain.jobs import MAX_ID, EarlierIds, Item, JobHead, TaskOptions, as_text, no_text, same_id
 from corelane.domain.wire import with_few_unknown
-from corelane.errors import InvalidInput, TooLarge
+from corelane.errors import InvalidInput
 from corelane.errors.sentences import first_fault
 from corelane.settings import Settings
 from corelane.store.item_files import ItemFiles, encode_error, encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
-from corelane.submitting.large_bodies import load
 from corelane.submitting.submitter import require_few_items, rows_of
 from corelane.tasks.estimating import Estimator
 from corelane.tasks.forms import form_of
 from corelane.tasks.registry import task_named
 from corelane.tasks.task import Task
+
+#: Rows are held up to this size before they are written, in bytes.
+WRITE_BYTES = 1024 * 1024
+
+
+class Writable(Protocol):
+    """A file that is being written."""
+
+    def write(self, data: bytes, /) -> object:
+        """Add bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +46,7 @@ class ItemChecker:
 
     def __init__(self, settings: Settings, texts: Mapping[str, str], options: TaskOptions, *, refuses: bool) -> None:
         """With ``refuses``, bad items raise InvalidInput."""
-        self._settings = settings
+        self.settings = settings
         self._options = options
         self._task = task_named(options.task)
         self._form = options.form or self._task.item
@@ -52,27 +60,23 @@ class ItemChecker:
         self._numbers = {name: number for number, name in enumerate(texts)}
         self._estimator = Estimator(texts, self._options)
 
-    def check_line(self, number: int, text: bytes | None) -> Item | BadItem:
-        """Return the item of a line, or its error; raise InvalidInput if bad items are refused."""
-        try:
-            value = read_line(self._settings, number, text)
-        except InvalidInput as error:
-            return self.bad(error)
-        return self.check(f"line {number}", value)
-
     def check(self, where: str, value: Any) -> Item | BadItem:
         """Return an item, or its error; raise InvalidInput if bad items are refused."""
         try:
             item = read_item(self._task, self._form, where, value)
-            self._task.check(self._settings, f"{where}: ", item)
-            self._task.check_options(self._options, f"{where}: ", item)
-            if (name := self._task.parts(item)[2]) is not None and name not in self._numbers:
-                raise InvalidInput(f"{where}: {no_text(name)}")
+            self.require_valid(where, item)
             if item.id is not None and (before := self._ids.first(item.id, where)) is not None:
                 raise InvalidInput(f"{where} {same_id(item.id, before)}")
         except InvalidInput as error:
             return self.bad(error, value)
         return item
+
+    def require_valid(self, where: str, item: Item) -> None:
+        """Raise InvalidInput for an item, in its form, that this job cannot ask."""
+        self._task.check(self.settings, f"{where}: ", item)
+        self._task.check_options(self._options, f"{where}: ", item)
+        if (name := self._task.parts(item)[2]) is not None and name not in self._numbers:
+            raise InvalidInput(f"{where}: {no_text(name)}")
 
     def bad(self, error: InvalidInput, value: Any = None) -> BadItem:
         """Return an item's error; raise it if bad items are refused."""
@@ -102,34 +106,46 @@ def read_item(task: Task, form: type[Item], where: str, value: Any) -> Item:
         raise InvalidInput(f"{where}: {first_fault(error, form)}{wanted}") from None
 
 
-def read_line(settings: Settings, number: int, text: bytes | None) -> Any:
-    """Return the JSON of a line; raise InvalidInput, or TooLarge if it is None, which means too long to be kept."""
-    if text is None:
-        most = settings.max_body_bytes
-        raise TooLarge(f"line {number} has more than {most:,} bytes; shorten it, or raise CORELANE_MAX_BODY_BYTES")
-    try:
-        return load(text)
-    except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"line {number} is not JSON in UTF-8: {error.msg}") from None
-    except TooLarge as error:
-        raise TooLarge(f"line {number}: {error.detail}") from None
-
-
 def id_of(value: Any, name: str = "id") -> str | None:
     """Return the caller's id in a value that may not be an item."""
     found = as_text(value.get(name)) if isinstance(value, dict) else None
     return found if isinstance(found, str) and len(found) <= MAX_ID else None
 
 
-def keep_rows(settings: Settings, rows: Iterable[tuple[bytes, int]]) -> tuple[str, ItemFile]:
-    """Write rows into the file of a new job; return its id and the file. Raise StoreFull or StorageFailed."""
-    items = tokens = 0
-    with ItemFiles(settings).writing() as new:
-        for row, cost in rows:
-            new.write(row)
-            items, tokens = items + 1, tokens + cost
-        job, name = new.finish()
-    return job, ItemFile(name, items, tokens)
+class ItemWriter:
+    """Writes the items of one job, or the errors in their places, into its file, and counts them."""
+
+    def __init__(self, checker: ItemChecker, file: Writable) -> None:
+        self._checker, self._file = checker, file
+        self._rows: list[bytes] = []
+        self._held = 0
+        #: Number of items, their tokens, and the bytes of their rows.
+        self.items = self.tokens = self.bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether so much is held that it should be written."""
+        return self._held >= WRITE_BYTES
+
+    def add(self, found: Item | BadItem) -> None:
+        """Add an item, or its error; it is held until ``flush``."""
+        row, tokens = self._checker.row(found)
+        self._rows.append(row)
+        self._held += len(row)
+        self.bytes += len(row)
+        self.items += 1
+        self.tokens += tokens
+
+    def write(self, found: Item | BadItem) -> None:
+        """Add an item, or its error, and write what is held if it is much."""
+        self.add(found)
+        if self.is_full:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is held."""
+        self._file.write(b"".join(self._rows))
+        self._rows, self._held = [], 0
 
 
 class TolerantJobs:
@@ -154,5 +170,15 @@ class TolerantJobs:
         items = [each for each in found if isinstance(each, Item)]
         if len(items) == len(found):
             return replace(submission, items=items)
-        job, file = await asyncio.to_thread(keep_rows, self._settings, map(checker.row, found))
+        job, file = await asyncio.to_thread(self._keep, checker, found)
         return replace(submission, id=job, file=file)
+
+    def _keep(self, checker: ItemChecker, found: Sequence[Item | BadItem]) -> tuple[str, ItemFile]:
+        """Write items into the file of a new job; return its id and the file. Raise StoreFull or StorageFailed."""
+        with ItemFiles(self._settings).writing() as new:
+            rows = ItemWriter(checker, new)
+            for each in found:
+                rows.write(each)
+            rows.flush()
+            job, name = new.finish()
+        return job, ItemFile(name, rows.items, rows.tokens)

@@ -241,19 +241,6 @@ def test_input_with_a_bad_line_fails_as_a_whole_if_it_is_to_be_refused(service: 
     assert done["error"]["detail"].startswith("line 2 is not JSON")
 
 
-def test_line_that_is_no_json_or_too_long_fails_alone(service: Service) -> None:
-    settings = service.bench.settings
-    good = b'{"question": "Who?", "context": "Ada."}'
-    long = b'{"question": "' + b"x" * (settings.max_body_bytes + 1) + b'"}'
-    body = b"\n".join([b'{"invalid_items": "fail"}', good, b"{torn", long, good])
-    job = service.http.post("/v1/jobs", content=body, headers=LINES).raise_for_status().json()
-    answer(service, job["id"])
-    results = service.bench.results(job["id"])
-    assert [each["status"][0] for each in results] == list("sffs")
-    assert [results[at]["error"]["code"] for at in (1, 2)] == ["invalid_input", "too_large"]
-    assert [results[at]["error"]["detail"][:6] for at in (1, 2)] == ["line 3", "line 4"]
-
-
 @pytest.mark.parametrize("point", ["submit.payloads_written", "submit.accepted"])
 def test_api_and_keeper_killed_in_between_lose_and_repeat_nothing(service: Service, point: str) -> None:
     items = values(1000)

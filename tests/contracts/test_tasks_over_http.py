@@ -1,5 +1,6 @@
 """What jobs promise of every task, over HTTP: with a real server, a real core, and results that are told."""
 
+import io
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.null import SUMMARY
 from corelane.plugins.files.batches.checking import Sorter
 from corelane.settings import Settings
-from corelane.submitting.lines import InputLine
+from corelane.submitting.ndjson import InputLine
 from corelane.tasks.registry import TASKS
 from tests.api.conftest import Service, run_service
 from tests.corelane.store_bench import VERSION, announce
@@ -133,8 +134,9 @@ def test_required_field_of_another_type_is_named_at_every_door(told: Service, ta
             assert (refused.status_code, name in refused.json()["detail"]) == (422, True), (dialect.path, body)
             if dialect.line is not None:
                 value = {"custom_id": "a", "method": "POST", "url": dialect.path, "body": body}
-                [found] = [Sorter(told.bench.settings, dialect.path).sort(InputLine(1, orjson.dumps(value)))]
-                assert name in (found[0].error or ("", ""))[1].partition(";")[0], (dialect.path, body)
+                sorter = Sorter(told.bench.settings, dialect.path, lambda _: io.BytesIO())
+                found = sorter.sort(InputLine(1, orjson.dumps(value)))
+                assert name in (found.error or ("", ""))[1].partition(";")[0], (dialect.path, body)
 
 
 def test_two_items_with_one_id_are_refused_at_every_door(told: Service, task: str) -> None:

@@ -19,7 +19,7 @@ POINTS: dict[str, tuple[str, str, Callable[..., bool]]] = {
     "keeper.leases_returned": ("corelane.store.upkeep", "Upkeep.return_lapsed", lambda returned, *_: returned > 0),
     "input.part_noted": (
         "corelane.plugins.files.references.reading",
-        "_Parts._note",
+        "Parts.note",
         lambda _, parts, *__: parts.done.items > 0,
     ),
     "batch.planned": ("corelane.plugins.files.batches.task", "read_input", lambda *_: True),

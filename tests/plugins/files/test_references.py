@@ -16,7 +16,7 @@ from werkzeug import Request, Response
 from corelane.domain.request_facts import NO_REQUEST
 from corelane.errors import InputFailed, NothingToRetry, UrlRefused
 from corelane.plugins.files.references.carrier import Carrier
-from corelane.plugins.files.references.lines import MOST_MEMBERS, unpacked
+from corelane.plugins.files.references.content import MOST_MEMBERS, unpacked
 from corelane.plugins.files.references.reading import InputReader
 from corelane.plugins.files.references.writing import OutputWriter
 from corelane.plugins.files.store.references import ReadProgress, ReferenceStore
@@ -26,7 +26,6 @@ from corelane.store.fleet import Fleet as FleetStore
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Submission
 from corelane.store.link.link import AsyncLink
-from corelane.submitting.lines import cut_lines
 from corelane.submitting.retries import retry
 from corelane.submitting.submitter import Submitter
 from tests.corelane.store_bench import VERSION, Bench, answer_all, submit_as_admitted
@@ -131,22 +130,6 @@ def test_every_format_gives_the_same_items(fleet: Fleet, s3: str, bucket: Path, 
     assert [result["id"] for result in fleet.bench.results(job)] == [f"i{n}" for n in range(20)]
 
 
-def test_line_that_is_no_item_fails_in_its_place_and_harms_no_other(fleet: Fleet, s3: str, bucket: Path) -> None:
-    bad = [b"{", b"[]", b'{"question": "who"}', b'{"id": "x", "question": "who", "context_id": "none"}']
-    good = lines(4).splitlines()
-    put(bucket / "a", b"\n".join([bad[0], good[0], b"", bad[1], bad[2], good[1], good[2], bad[3], good[3]]))
-    job = fleet.submit(input_url=f"{s3}/a")
-    fleet.read(job)
-    fleet.answer(job)
-    results = fleet.bench.results(job)
-    assert [result["status"][0] for result in results] == list("fsffssfs")
-    assert [result["error"]["code"] for result in results if result["status"] == "failed"] == ["invalid_input"] * 4
-    assert results[6]["id"] == "x"
-    assert "line 4 is not a JSON object" in results[2]["error"]["detail"]
-    counts = fleet.job(job)["counts"]
-    assert (counts["total"], counts["succeeded"], counts["failed"]) == (8, 4, 4)
-
-
 def test_input_of_bad_lines_alone_fails(fleet: Fleet, s3: str, bucket: Path) -> None:
     put(bucket / "a", b"1\n" * 100)
     job = fleet.submit(input_url=f"{s3}/a")
@@ -204,6 +187,22 @@ def test_keeper_that_died_is_followed_by_one_that_reads_on(fleet: Fleet, s3: str
     fleet.read(job, 2000)
     fleet.answer(job)
     assert [result["id"] for result in fleet.bench.results(job)] == [f"i{n}" for n in range(1000)]
+
+
+@pytest.mark.parametrize("name", ["a.ndjson", "a.ndjson.gz", "a.json"])
+def test_texts_of_an_input_are_there_for_the_next_keeper(fleet: Fleet, s3: str, bucket: Path, name: str) -> None:
+    head: dict[str, Any] = {"contexts": {"a": "ada", "b": "bob"}}
+    items = [{"id": f"i{n}", "question": "who", "context_id": "ba"[n % 2]} for n in range(1000)]
+    content = b"\n".join(json.dumps(line).encode() for line in (head, *items))
+    content = json.dumps(head | {"items": items}).encode() if name.endswith("json") and "nd" not in name else content
+    put(bucket / name, gzip.compress(content) if name.endswith("gz") else content)
+    job = fleet.submit(input_url=f"{s3}/{name}")
+    with pytest.raises(Dies):
+        fleet.read(job, 2000, DyingStore)
+    fleet.read(job, 2000)
+    fleet.answer(job)
+    assert [result["id"] for result in fleet.bench.results(job)] == [f"i{n}" for n in range(1000)]
+    assert fleet.job(job)["counts"]["succeeded"] == 1000
 
 
 def test_object_that_changes_between_two_keepers_fails_the_job(fleet: Fleet, s3: str, bucket: Path) -> None:
@@ -276,17 +275,6 @@ def test_gzip_of_very_many_members_is_refused() -> None:
     with pytest.raises(InputFailed, match="more than 100,000 members"):
         list(unpacked([many]))
     assert b"".join(unpacked([gzip.compress(b"a") * 3])) == b"aaa"
-
-
-def test_blank_lines_are_counted_and_lines_after_them_have_their_number_and_end() -> None:
-    blank = b"\n" * 1_000_000 + b" \t\r\n" * 1000
-    found = list(cut_lines([b"a\n" + blank[:7], blank[7:] + b" b \n\n", b"c"], 100, 10, 5))
-    end = 12 + len(blank)
-    assert [(line.number, line.text, line.end) for line in found] == [
-        (6, b"a", 12),
-        (1_001_007, b"b ", end + 4),
-        (1_001_009, b"c", end + 6),
-    ]
 
 
 def test_server_that_is_away_is_waited_for(fleet: Fleet, s3: str, bucket: Path, s3_server: S3Server) -> None:

@@ -1,4 +1,4 @@
-"""Read and check the lines of a batch's input, and sort them into groups.
+"""Check the lines of a batch's input, and sort their items into groups.
 
 Every line that is not blank has a number, from 1, and exactly one outcome: the reply to its body, or an error. A bad
 line never affects another. The batch's endpoint is the dialect of its lines.
@@ -6,7 +6,7 @@ line never affects another. The batch's endpoint is the dialect of its lines.
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -15,19 +15,17 @@ import orjson
 from pydantic import ValidationError
 
 from corelane.domain.batches import BatchError
-from corelane.domain.jobs import Item, JobHead, Priority
+from corelane.domain.ids import new_job_id
+from corelane.domain.jobs import Item
 from corelane.errors import InvalidInput, TooLarge
 from corelane.errors.sentences import first_fault
 from corelane.plugins.files.settings import FilesFields
+from corelane.plugins.files.store.batches import Group
 from corelane.settings import Settings
-from corelane.submitting.items import id_of, read_line
-from corelane.submitting.lines import InputLine, cut_lines
-from corelane.submitting.ndjson import item_fields
-from corelane.submitting.submitter import Submitter
+from corelane.submitting.items import ItemChecker, ItemWriter, Writable, id_of
+from corelane.submitting.ndjson import InputLine, cut_lines, item_fields, read_line
 from corelane.tasks.dialects import line_form
-from corelane.tasks.estimating import Estimator
-from corelane.tasks.forms import forms
-from corelane.tasks.registry import DIALECTS, parse_options, stored_options, task_named
+from corelane.tasks.registry import DIALECTS, stored_options
 
 #: Most different combinations of model and options in one batch; each becomes a job.
 MAX_GROUPS = 32
@@ -46,15 +44,6 @@ FOR_THE_COMMAND = "this is a line for `corelane batch`; lines of a batch have `c
 
 
 @dataclass(frozen=True, slots=True)
-class GoodLine:
-    """A line that can be asked: its model (empty if it names none), its options (JSON), its items with their tokens."""
-
-    model: str
-    options: str
-    items: Sequence[tuple[Item, int]]
-
-
-@dataclass(frozen=True, slots=True)
 class PlannedLine:
     """The outcome planned for a line: the next results of a group, or an error (code and sentence)."""
 
@@ -68,19 +57,13 @@ class PlannedLine:
     @classmethod
     def decode(cls, line: bytes) -> "PlannedLine":
         """Read a planned line from the plan."""
-        number, custom_id, group, error, *items = orjson.loads(line)
-        return cls(number, custom_id, group, None if error is None else (error[0], error[1]), *items)
+        number, custom_id, group, error, items = orjson.loads(line)
+        return cls(number, custom_id, group, None if error is None else (error[0], error[1]), items)
 
     def encode(self) -> bytes:
         """Return the line as text for the plan."""
-        # Keepers of earlier releases know lines of one item only.
-        items = () if self.items == 1 else (self.items,)
-        planned = (self.number, self.custom_id, self.group, self.error, *items)
+        planned = (self.number, self.custom_id, self.group, self.error, self.items)
         return orjson.dumps(planned, option=orjson.OPT_APPEND_NEWLINE)
-
-
-#: The plan of a line, and what it asks if it can be asked.
-Sorted = tuple[PlannedLine, GoodLine | None]
 
 
 class LineRefused(Exception):
@@ -91,30 +74,53 @@ class LineRefused(Exception):
         self.code, self.detail = code, detail
 
 
-class Sorter:
-    """Checks the lines of one file in their order, groups them by model and options, and plans each one's outcome."""
+class LineGroup:
+    """The lines that ask a model with the same options: their items become one job."""
 
-    def __init__(self, settings: Settings, endpoint: str) -> None:
+    def __init__(self, job: str, model: str, options: str, checker: ItemChecker, file: Writable) -> None:
+        self._job, self._model, self._options = job, model, options
+        self._rows, self._lines = ItemWriter(checker, file), 0
+        self.checker = checker
+
+    def add(self, items: Sequence[Item]) -> None:
+        """Write the items of one more line."""
+        for item in items:
+            self._rows.write(item)
+        self._lines += 1
+
+    def finish(self) -> Group:
+        """Write what is held, and return the group as it is stored."""
+        self._rows.flush()
+        return Group(self._job, self._model, self._options, self._rows.items, self._rows.tokens, self._lines)
+
+
+class Sorter:
+    """Checks the lines of one file in their order, writes their items by model and options, and plans their outcomes.
+
+    ``create`` makes the file of a job's items.
+    """
+
+    def __init__(self, settings: Settings, endpoint: str, create: Callable[[str], Writable]) -> None:
         self._settings, self._most = settings, settings.of(FilesFields).max_file_lines
-        self._dialect = DIALECTS[endpoint]
+        self._dialect, self._create = DIALECTS[endpoint], create
         self._form, self._example = line_form(self._dialect), orjson.dumps(dict(self._dialect.example)).decode()
-        #: Model and options of each group, in the order of their first lines.
-        self.groups: list[tuple[str, str]] = []
+        #: The groups, in the order of their first lines, and their places by model and options.
+        self.groups: list[LineGroup] = []
+        self._places: dict[tuple[str, str], int] = {}
         #: The number of lines read, the number of lines that cannot be asked, and the errors of the first of them.
         self.lines = self.bad = 0
         #: The number of items of all lines. OpenAI bounds it as it does the number of lines.
         self.items = 0
         self.errors: list[BatchError] = []
-        self._places: dict[tuple[str, str], int] = {}
         self._seen: dict[bytes, int] = {}
 
-    async def blocks(self, content: Iterable[bytes]) -> AsyncIterator[list[Sorted]]:
-        """Yield a file's lines in blocks, up to a batch's limit."""
+    async def blocks(self, content: Iterable[bytes]) -> AsyncIterator[list[PlannedLine]]:
+        """Yield the plans of a file's lines in blocks, up to a batch's limit."""
         lines = cut_lines(content, self._settings.max_body_bytes)
         while max(self.lines, self.items) <= self._most and (
             read := await asyncio.to_thread(lambda: list(islice(lines, BLOCK_LINES)))
         ):
-            yield await asyncio.to_thread(self._sort_all, read)
+            yield await asyncio.to_thread(lambda: [self.sort(line) for line in read])
 
     @property
     def refusal(self) -> tuple[str, str] | None:
@@ -125,35 +131,25 @@ class Sorter:
             return "too_many_inputs", f"the lines have more than {self._most:,} inputs; send several batches"
         return None if self.lines else ("empty_file", "the file has no lines")
 
-    def note_error(self, code: str, message: str, line: int | None = None) -> None:
-        """List an error, if there is room for it."""
-        if len(self.errors) < MAX_ERRORS:
-            self.errors.append(BatchError(code=code, message=message, line=line))
-
-    def _sort_all(self, lines: list[InputLine]) -> list[Sorted]:
-        found = [self.sort(line) for line in lines]
-        self.lines += len(found)
-        for line, good in found:
-            self.items += line.items
-            if good is None:
-                self.bad += 1
-                self.note_error(*(line.error or ("internal", "")), line.number)
-        return found
-
-    def sort(self, line: InputLine) -> Sorted:
-        """Return the plan of a line, and what it asks if it can be asked."""
-        custom_id = None
+    def sort(self, line: InputLine) -> PlannedLine:
+        """Write the items of a line if it can be asked; return its plan."""
+        custom_id, group, items, error = None, None, 1, None
         try:
             value = self._read(line)
             custom_id = id_of(value, "custom_id") or None
             self._require_new(custom_id, line.number)
-            good = self._check(line.number, value)
-            return PlannedLine(line.number, custom_id, self._place(good), items=len(good.items)), good
-        except (LineRefused, InvalidInput, TooLarge) as error:
-            return PlannedLine(line.number, custom_id, None, (error.code, error.detail)), None
+            group, items = self._take(f"line {line.number}", value)
+        except (LineRefused, InvalidInput, TooLarge) as refused:
+            error = refused.code, refused.detail
+            self.bad += 1
+            if len(self.errors) < MAX_ERRORS:
+                self.errors.append(BatchError(code=refused.code, message=refused.detail, line=line.number))
+        self.lines += 1
+        self.items += items
+        return PlannedLine(line.number, custom_id, group, error, items)
 
     def _read(self, line: InputLine) -> dict[str, Any]:
-        value = read_line(self._settings, line.number, line.text)
+        value = read_line(self._settings, line)
         if not isinstance(value, dict):
             raise InvalidInput("the line is not a JSON object")
         if item_fields() & value.keys() and not {"custom_id", "body"} & value.keys():
@@ -167,34 +163,30 @@ class Sorter:
         if (before := self._seen.setdefault(digest, number)) != number:
             raise LineRefused("duplicate_custom_id", f"line {before} has the same `custom_id`; give each its own")
 
-    def _check(self, number: int, value: dict[str, Any]) -> GoodLine:
+    def _take(self, where: str, value: dict[str, Any]) -> tuple[int, int]:
+        """Write the items of a line; return the place of its group, and their number."""
         try:
             body = self._form.model_validate(value).body  # type: ignore[attr-defined]
             asked = self._dialect.read(body)
         except ValidationError as error:
             raise InvalidInput(f"{first_fault(error, self._form)}; a body is such as {self._example}") from None
-        task = task_named(asked.options.task)
+        model, options = body.model or "", stored_options(asked.options).decode()
+        place = self._places.get((model, options), len(self.groups))
+        if place < len(self.groups):
+            checker = self.groups[place].checker
+        else:
+            checker = ItemChecker(self._settings, {}, asked.options, refuses=True)
         for item in asked.items:
-            task.check(self._settings, f"line {number}: ", item)
-        estimator = Estimator({}, asked.options)
-        items = [(item, estimator.tokens(item)) for item in asked.items]
-        return GoodLine(body.model or "", stored_options(asked.options).decode(), items)
+            checker.require_valid(where, item)
+        if place == len(self.groups):
+            self._begin(model, options, checker)
+        self.groups[place].add(asked.items)
+        return place, len(asked.items)
 
-    def _place(self, line: GoodLine) -> int:
-        """Return the group of a line."""
-        asked = (line.model, line.options)
-        if asked not in self._places:
-            if len(self.groups) == MAX_GROUPS:
-                sentence = f"the lines before ask for {MAX_GROUPS} models and options; put this into another batch"
-                raise LineRefused("too_many_groups", sentence)
-            self._places[asked] = len(self.groups)
-            self.groups.append(asked)
-        return self._places[asked]
-
-
-async def group_head(submitter: Submitter, model: str, options: str, expires_in_s: float) -> JobHead:
-    """Return the head of the job for a group's lines."""
-    parsed = parse_options(options.encode())
-    model = model or await submitter.tasks.default_of(parsed.task)
-    form = forms(task_named(parsed.task)).head
-    return form(model=model, options=parsed, priority=Priority.LOW, expires_in_s=expires_in_s)
+    def _begin(self, model: str, options: str, checker: ItemChecker) -> None:
+        if len(self.groups) == MAX_GROUPS:
+            sentence = f"the lines before ask for {MAX_GROUPS} models and options; put this into another batch"
+            raise LineRefused("too_many_groups", sentence)
+        job = new_job_id(cell=self._settings.cell)
+        self._places[model, options] = len(self.groups)
+        self.groups.append(LineGroup(job, model, options, checker, self._create(job)))

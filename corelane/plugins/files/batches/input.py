@@ -6,20 +6,19 @@ Submitting uses the ids chosen while reading, until the batch is in progress.
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 from uuid import uuid4
 
 from corelane.domain.batches import BatchError
-from corelane.domain.ids import new_job_id
+from corelane.domain.jobs import Priority
 from corelane.errors import InvalidInput
-from corelane.plugins.files.batches.checking import GoodLine, Sorter, group_head
+from corelane.plugins.files.batches.checking import Sorter
 from corelane.plugins.files.batches.tools import PLANS, BatchTools
 from corelane.plugins.files.store.batches import BatchRecord, Group
-from corelane.store.file_storage import Writer
-from corelane.store.item_files import encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.store.link.link import VersionClosed
+from corelane.tasks.forms import forms
 from corelane.tasks.registry import parse_options, task_named
 
 
@@ -35,44 +34,21 @@ class InputRefused(Exception):
 async def read_input(tools: BatchTools, record: BatchRecord) -> dict[str, Any]:
     """Write the plan and the items; return the fields plan, lines, bad and groups. Raise InputRefused or NotFound."""
     plan_name = f"{PLANS}{record.id}.{uuid4().hex}.plan"
-    sorter = Sorter(tools.settings, record.endpoint)
     with ExitStack() as stack:
-        plan, files = stack.enter_context(tools.writing(plan_name)), GroupFiles(tools, stack)
+        plan = stack.enter_context(tools.writing(plan_name))
+        sorter = Sorter(
+            tools.settings, record.endpoint, lambda job: stack.enter_context(tools.writing(tools.items_name(job)))
+        )
         async for block in sorter.blocks(tools.storage.read(record.input_file)):
-            plan.write(b"".join(line.encode() for line, _ in block))
-            for line, good in block:
-                if good is not None and line.group is not None:
-                    files.add(line.group, good)
+            plan.write(b"".join(line.encode() for line in block))
             await tools.renew_lease()
         if (refusal := sorter.refusal) is not None:
             raise InputRefused([BatchError(code=refusal[0], message=refusal[1])])
+        groups = [asdict(group.finish()) for group in sorter.groups]
     await tools.renew_lease()  # a slow storage may take longer to complete the files than the lease lasts
     if sorter.bad == sorter.lines:
         raise InputRefused(sorter.errors, plan_name)
-    groups = [group.fields() for group in files.groups]
     return {"plan": plan_name, "lines": str(sorter.lines), "bad": str(sorter.bad), "groups": groups}
-
-
-class GroupFiles:
-    """The items of each group, each group in its own file, where its job will look for them."""
-
-    def __init__(self, tools: BatchTools, stack: ExitStack) -> None:
-        self._tools = tools
-        self._stack = stack
-        self._files: list[Writer] = []
-        self.groups: list[Group] = []
-
-    def add(self, place: int, line: GoodLine) -> None:
-        """Write the items of one more line of a group, or of the first line of a new group."""
-        if place == len(self.groups):
-            group = Group(new_job_id(cell=self._tools.settings.cell), line.model, line.options, 0, 0)
-            name = self._tools.items_name(group.job)
-            self._files.append(self._stack.enter_context(self._tools.writing(name)))
-            self.groups.append(group)
-        group, task = self.groups[place], task_named(parse_options(line.options.encode()).task)
-        self._files[place].write(b"".join(encode_line(task.row(item, {}), tokens) for item, tokens in line.items))
-        tokens = group.tokens + sum(tokens for _, tokens in line.items)
-        self.groups[place] = replace(group, items=group.items + len(line.items), tokens=tokens, lines=group.lines + 1)
 
 
 async def submit_groups(tools: BatchTools, record: BatchRecord, now_ms: int) -> tuple[Group, ...]:
@@ -101,8 +77,14 @@ async def _submit(tools: BatchTools, record: BatchRecord, place: int, group: Gro
     if await tools.jobs.get(group.job) is not None:
         return
     left_s = max(0.001, (record.expires_ms - now_ms) / 1000)
-    head = await group_head(tools.submitter, group.model, group.options, left_s)
-    head = head.model_copy(update={"metadata": {"batch_id": record.id, "batch_group": str(place)}})
+    options = parse_options(group.options.encode())
+    head = forms(task_named(options.task)).head(
+        model=group.model or await tools.submitter.tasks.default_of(options.task),
+        options=options,
+        priority=Priority.LOW,
+        expires_in_s=left_s,
+        metadata={"batch_id": record.id, "batch_group": str(place)},
+    )
     admission = await tools.submitter.admit(head, record.owner, group.job)
     file = ItemFile(tools.items_name(group.job), group.items, group.tokens)
     submission = Submission(head, record.owner, file=file, id=group.job, request=record.origin)

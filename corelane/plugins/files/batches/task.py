@@ -7,7 +7,7 @@ waits, and the others continue. Expired files are deleted here, too.
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from uuid import uuid4
 
 from corelane.domain.batches import BatchError, BatchStatus, RequestCounts
@@ -194,7 +194,7 @@ async def _validate(tools: BatchTools, record: BatchRecord) -> bool:
     if len(refused_all) == len(groups_now):
         errors = [BatchError(code=code, message=message) for code, message in refused_all]
         return await end(tools, replace(record, groups=groups_now), "failed", errors)
-    fields = {"groups": [group.fields() for group in groups_now]}
+    fields = {"groups": [asdict(group) for group in groups_now]}
     return await tools.batches.step(record, tools.name, "in_progress", fields)
 
 

@@ -2,8 +2,7 @@
 
 ``plans/BATCH.….plan`` has the planned outcome of each input line. ``items/JOB.jsonl`` holds the items of a job. Both
 are in the storage of files, so keepers need no common folder. Without ``files_url`` items are ``JOB.jsonl`` in the
-folder of large jobs' items, where keepers of earlier releases look for them. Those keepers wrote ``BATCH.….plan`` and
-``BATCH.JOB.items`` into that folder.
+folder of large jobs' items.
 """
 
 import time

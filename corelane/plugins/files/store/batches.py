@@ -5,7 +5,7 @@ lease changes nothing. Callers themselves cancel.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import orjson
@@ -45,14 +45,8 @@ class Group:
     options: str
     items: int
     tokens: int
+    lines: int
     refused: tuple[str, str] | None = None
-    #: Number of lines; 0 if each is one item.
-    lines: int = 0
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields to store. Empty ones are left out: keepers of earlier releases do not know all of them."""
-        given = asdict(self) | {"lines": 0 if self.lines == self.items else self.lines}
-        return {name: value for name, value in given.items() if name != "lines" or value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,9 +291,9 @@ def _counted(record: BatchRecord, by_job: Mapping[str, Sequence[bytes | None]]) 
     if record.counts is not None or record.lines is None:
         return record
     found = [by_job[group.job] for group in record.groups]
-    refused = sum(group.lines or group.items for group in record.groups if group.refused is not None)
+    refused = sum(group.lines for group in record.groups if group.refused is not None)
     # The items of one line are not known here: the share of items that are done stands for that of lines.
-    shares = [(group.lines or group.items, max(1, group.items)) for group in record.groups]
+    shares = [(group.lines, max(1, group.items)) for group in record.groups]
     done = list(zip(shares, found, strict=True))
     counts = RequestCounts(
         total=record.lines,

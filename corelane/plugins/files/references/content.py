@@ -1,7 +1,4 @@
-"""Turn the bytes of an input into items: unpack them and cut them into lines. Pure.
-
-A JSON document is read whole, so its size is limited like a request's body. Lines are held one at a time.
-"""
+"""The bytes of an input: bounded, unpacked, or read as a JSON document. Pure."""
 
 import zlib
 from collections.abc import Iterable, Iterator
@@ -9,15 +6,8 @@ from typing import Any
 
 import orjson
 
-from corelane.errors import InputFailed, TooLarge
-from corelane.settings import Settings
-from corelane.submitting.items import ItemChecker
-from corelane.submitting.lines import BYTE_ORDER_MARK
-from corelane.submitting.ndjson import item_fields
-from corelane.submitting.submitter import check_texts
-
-#: The field of a head that has the texts which items share.
-SHARED = "contexts"
+from corelane.errors import InputFailed
+from corelane.submitting.ndjson import BYTE_ORDER_MARK
 
 #: zlib's name for gzip's format.
 GZIP = 16 + zlib.MAX_WBITS
@@ -62,28 +52,8 @@ def unpacked(chunks: Iterable[bytes]) -> Iterator[bytes]:
         raise InputFailed("the input ends in the middle of its gzip")
 
 
-def take_head(settings: Settings, checker: ItemChecker, value: Any) -> bool:
-    """Read the shared texts of a first line, or return False if it is an item; raise InputFailed for more fields."""
-    if not isinstance(value, dict) or SHARED not in value or not item_fields().isdisjoint(value):
-        return False
-    if others := sorted(set(value) - {SHARED, "items"}):
-        raise InputFailed(f"the input has {others[0][:64]!r} beside its items: put it into the request")
-    texts = value[SHARED]
-    if checker.texts and texts:
-        raise InputFailed(f"the request has `{SHARED}`, and so has the input: leave one of them out")
-    if not isinstance(texts, dict) or not all(isinstance(text, str) and text.strip() for text in texts.values()):
-        raise InputFailed(f"the input's `{SHARED}` must be an object of texts")
-    try:
-        check_texts(settings, texts)
-    except TooLarge as error:
-        raise InputFailed(error.detail) from None
-    if texts:
-        checker.share(texts)
-    return True
-
-
 def read_document(chunks: Iterable[bytes], most_bytes: int) -> Any:
-    """Return a JSON document; raise InputFailed if it is not JSON, or has more than ``most_bytes``."""
+    """Return a JSON document, read whole; raise InputFailed if it is not JSON, or has more than ``most_bytes``."""
     found = bytearray()
     for chunk in chunks:
         found += chunk
@@ -95,14 +65,3 @@ def read_document(chunks: Iterable[bytes], most_bytes: int) -> Any:
         return orjson.loads(bytes(found).removeprefix(BYTE_ORDER_MARK))
     except orjson.JSONDecodeError as error:
         raise InputFailed(f"the input is not JSON in UTF-8, as its name says: {error.msg}") from None
-
-
-def items_of(settings: Settings, document: Any, checker: ItemChecker) -> list[Any]:
-    """Return the items of a document: a list of them, or an object with ``items`` and perhaps shared texts."""
-    if isinstance(document, dict) and "items" in document:
-        if not take_head(settings, checker, {SHARED: {}} | document) or not isinstance(document["items"], list):
-            raise InputFailed("`items` of the input must be a list")
-        return document["items"]
-    if not isinstance(document, list):
-        raise InputFailed("the input must be a list of items, or an object with `items`")
-    return document

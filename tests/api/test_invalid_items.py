@@ -23,7 +23,6 @@ from corelane.store.feeding import Feeder
 from tests.api.conftest import Service, run_service
 from tests.chaos.processes import armed
 from tests.corelane.store_bench import VERSION
-from tests.plugins.files.batch_bench import BatchBench
 from tests.tools.s3 import S3Server, put
 
 LINES = {"Content-Type": "application/x-ndjson"}
@@ -174,30 +173,6 @@ def test_bad_items_fail_alone_and_all_others_are_answered(service: Service, form
     failed = service.http.get("/v1/jobs", params={"code": "too_large"}).json()["data"]
     assert failed[0]["id"] == job["id"]
     assert service.http.post(job["urls"]["retry"]).json()["code"] == "nothing_to_retry"
-
-
-def test_bad_lines_of_a_batch_fail_alone_and_all_others_are_answered(service: Service) -> None:
-    count = 10_000
-    bench = BatchBench(service.bench.settings, service.bench.raw, service.bench.bell)
-    lines = []
-    for n, value in enumerate(values(count)):
-        body = value
-        if isinstance(body, dict) and body.get("context_id") == "c":
-            body = {"id": body["id"], "question": body["question"], "context": "Ada."}
-        lines.append(orjson.dumps({"custom_id": n, "method": "POST", "url": "/v1/answers", "body": body}))
-    batch = bench.begin(b"\n".join(lines))
-    bench.steps()
-    core = bench.core("a/0")
-    while bench.batch(batch).status != "completed":
-        bench.answer(core)
-        bench.steps()
-    done = bench.batch(batch)
-    bad = count // 100
-    assert done.request_counts.model_dump() == {"total": count, "completed": count - bad, "failed": bad}
-    output, errors = bench.lines(done.output_file_id), bench.lines(done.error_file_id)
-    assert [each["custom_id"] for each in output] == [str(n) for n in range(count) if n % 100 != 50]
-    assert [(each["line"], each["custom_id"]) for each in errors] == [(n + 1, str(n)) for n in range(50, count, 100)]
-    assert [each["error"]["code"] for each in errors] == [WAYS[n % 10][1] for n in range(bad)]
 
 
 @pytest.mark.parametrize("form", ["json", "lines", "url"])

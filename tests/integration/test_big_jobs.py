@@ -114,18 +114,6 @@ def test_canceled_job_of_lines_ends_whole_and_its_file_stays_until_it_is_deleted
     eventually(lambda: f"{job.id}.jsonl" not in kept(fleet)[0])
 
 
-@pytest.mark.parametrize("is_chunked", [True, False], ids=["chunked", "whole"])
-def test_bad_line_is_named_and_nothing_is_kept(fleet: Fleet, is_chunked: bool) -> None:
-    lines = [orjson.dumps(item) + b"\n" for item in short(100)]
-    lines[56] = b'{"question": "What is the number?"}\n'
-    before = kept(fleet)
-    refused = fleet.api.post("/v1/jobs", content=iter(lines) if is_chunked else b"".join(lines), headers=NDJSON)
-    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
-    assert "line 57" in refused.json()["detail"]
-    assert kept(fleet)[0] <= before[0]
-    assert kept(fleet)[1] <= before[1]
-
-
 def test_bad_line_early_in_an_endless_job_ends_its_sending(fleet: Fleet) -> None:
     def items() -> Iterator[dict[str, str]]:
         yield {"question": "What is the number?"}
@@ -150,18 +138,6 @@ def test_refusal_reaches_a_sender_whose_lines_are_waiting_to_be_read(fleet: Flee
 
 def chunk(data: bytes) -> bytes:
     return b"%x\r\n%s\r\n" % (len(data), data)
-
-
-def test_job_whose_sender_breaks_off_is_not_kept(fleet: Fleet) -> None:
-    def items() -> Iterator[dict[str, str]]:
-        yield from short(5000)
-        raise KeyError("of the sender")
-
-    before = kept(fleet)
-    with fleet.client() as client, pytest.raises(KeyError):
-        client.submit_lines(items())
-    eventually(lambda: kept(fleet)[0] <= before[0])
-    assert kept(fleet)[1] <= before[1]
 
 
 def test_shared_passages_are_answered_as_if_each_item_had_its_own(fleet: Fleet) -> None:

@@ -116,12 +116,9 @@ def outcomes_of_batch(service: Service, content: bytes) -> list[tuple[str, Any, 
         bench.steps()
     done = bench.batch(batch)
     found = sorted(bench.lines(done.output_file_id) + bench.lines(done.error_file_id), key=lambda each: each["line"])
-    return [
-        (each["error"]["code"], each["custom_id"], each["line"], each["error"]["message"])
-        if each["error"]
-        else ("", each["custom_id"], 0, "")
-        for each in found
-    ]
+    errors = [each["error"] or {"code": "", "message": ""} for each in found]
+    facts = [(each["custom_id"], each["line"] if each["error"] else 0) for each in found]
+    return [(error["code"], *fact, error["message"]) for error, fact in zip(errors, facts, strict=True)]
 
 
 @pytest.mark.parametrize("door", DOORS)

@@ -52,12 +52,7 @@ LINES_CASES = {
     "empty body": (b"", 422, "no lines"),
     "blank lines": (b"\n \n\r\n", 422, "no lines"),
     "head alone": (b'{"model": "default"}\n', 422, "a head and no items"),
-    "not JSON": (LINE + b"{broken\n" + LINE, 422, "line 2 is not JSON"),
-    "not JSON at first": (b"question=Who\n", 422, "line 1 is not JSON"),
-    "array": (b"[1]\n", 422, "line 1 is not a JSON object"),
-    "null": (LINE + b"null\n", 422, "line 2 is not a JSON object"),
     "a job in JSON": (items(2), 422, "line 1: items"),
-    "unknown field": (LINE + b'{"question": "q", "context": "c", "top_k": 2}\n', 422, "line 2: top_k"),
     "context and context_id": (
         b'{"contexts": {"p": "c"}}\n{"question": "q", "context": "c", "context_id": "p"}\n',
         422,

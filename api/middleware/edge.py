@@ -124,7 +124,7 @@ class OuterLayer:
         self._recorder.add(HTTP_REQUEST_S, seconds, route, method)
 
     async def _serve(self, scope: Scope, source: Receive, sink: Send, timing: Timing) -> None:
-        request_id = enter_request(read_headers(scope), scope.get(TRACEPARENT, ""), timing.begun_s)
+        request_id = enter_request(read_headers(scope), scope.get(TRACEPARENT, ""))
         if self._hops:
             scope.update(forwarded(scope, self._hops))
         if cookies := read_headers(scope).get("cookie"):
@@ -360,14 +360,14 @@ def read_headers(scope: Scope) -> Mapping[str, str]:
     return headers
 
 
-def enter_request(headers: Mapping[str, str], traceparent: str, begun_s: float) -> str:
+def enter_request(headers: Mapping[str, str], traceparent: str) -> str:
     """Make the request's facts the current ones, for its handlers and log lines; return the request id.
 
     It is never reset: the response to an unforeseen error is sent outside the layers, and needs the id as well.
     """
     request_id = read_request_id(headers.get("x-request-id", ""))
     parent = traceparent or continue_trace(headers.get("traceparent", ""))
-    REQUEST_FACTS.set(RequestFacts(request_id, parent, begun_s))
+    REQUEST_FACTS.set(RequestFacts(request_id, parent))
     bind_lines(request_id=request_id, **({"trace_id": trace_id(parent)} if parent else {}))
     return request_id
 

@@ -13,7 +13,6 @@ from corelane.cli.service import IdsOption, JsonOption, LimitOption, PatientClie
 from corelane.domain.job_references import JobInput, JobOutput
 from corelane.domain.jobs import Job, JobStatus
 from corelane.domain.pauses import Pause, PauseKind
-from corelane.domain.timing import JobTiming
 from corelane.domain.usage import Usage
 
 #: Time between two polls of a watched job, in seconds; its end is noticed at once.
@@ -21,10 +20,6 @@ WATCH_S = 1.0
 
 #: Exit code of a command whose job ended with unanswered items.
 NOT_ANSWERED = 2
-
-#: The parts of a job's time, and the width of all their bars together, in columns.
-PARTS = ("submit", "wait", "tokenize", "compute", "merge", "commit", "other")
-WIDTH = 40
 
 KindArgument = Annotated[PauseKind, typer.Argument(help="What it is.", metavar="model|owner")]
 NameArgument = Annotated[str, typer.Argument(help="A version, NAME@FINGERPRINT; or an owner.")]
@@ -67,8 +62,8 @@ def list_jobs(
 
 @jobs.command()
 def show(client: ServiceClient, job: JobArgument, as_json: JsonOption = False) -> None:
-    """Show one job and, once it is final, where its time went."""
-    print_one(client.get(job), as_json, describe_whole)
+    """Show one job."""
+    print_one(client.get(job), as_json, describe)
 
 
 @jobs.command()
@@ -146,11 +141,6 @@ def list_paused(client: ServiceClient, as_json: JsonOption = False) -> None:
     print_list(client.pauses(), ("kind", "name", "by", "since"), row, whole=("kind", "name"), as_json=as_json)
 
 
-def describe_whole(job: Job) -> dict[str, str | None]:
-    """Return the fields of a job, and the bars of its times."""
-    return describe(job) | ({} if job.timing is None else draw_waterfall(job.timing))
-
-
 def describe(job: Job) -> dict[str, str | None]:
     """Return the fields of a job for readers."""
     counts = {name: number for name, number in job.counts.model_dump().items() if number or name == "total"}
@@ -183,32 +173,5 @@ def describe_reference(found: JobInput | JobOutput) -> str:
 def describe_usage(usage: Usage) -> str:
     """Return a job's usage in one line."""
     parts = [f"{usage.items:,} {'item' if usage.items == 1 else 'items'}"]
-    parts += [] if usage.windows is None else [f"{usage.windows:,} windows"]
-    parts += [] if usage.tokens is None else [f"{usage.tokens:,} tokens"]
-    parts.append(f"{usage.core_s:,.3f} core seconds")
-    return ", ".join(parts) + ("" if usage.cost is None else f": {usage.cost.shown()}")
-
-
-def draw_waterfall(timing: JobTiming) -> dict[str, str]:
-    """Return where a job's time went: a line for the whole and one with a bar for each part, by their names."""
-    cores = f"{timing.cores} core{'s' if timing.cores != 1 else ''}"
-    lines = {"took": f"{show_time(timing.wall_s)}, {show_time(timing.core_s)} of work on {cores}"}
-    before_s, whole_s = 0.0, timing.wall_s or 1.0
-    for name in PARTS:
-        seconds: float = getattr(timing, f"{name}_s")
-        start, end = (round(WIDTH * at_s / whole_s) for at_s in (before_s, before_s + seconds))
-        bar = "█" * (end - start) or ("▏" if seconds else "")
-        lines[name] = f"{show_time(seconds):>8}  {' ' * start}{bar}".rstrip()
-        before_s += seconds
-    if timing.deliver_s is not None:
-        lines["deliver"] = f"{show_time(timing.deliver_s):>8}  {' ' * WIDTH}→"
-    return lines
-
-
-def show_time(seconds: float) -> str:
-    """Return a time in a suitable unit."""
-    if seconds < 0.0995:
-        return f"{1000 * seconds:.1f} ms"
-    if seconds < 120:
-        return f"{seconds:.2f} s"
-    return f"{seconds / 60:.1f} min"
+    parts += [f"{usage.tokens:,} tokens", f"{usage.core_s:,.3f} core seconds"]
+    return ", ".join(parts)

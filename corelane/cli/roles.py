@@ -17,7 +17,7 @@ import typer
 from corelane.cli.errors import require
 from corelane.cli.ports import require_port
 from corelane.domain.dispatch import DELIVERY_QUEUE, KEEPER_QUEUE, Core
-from corelane.engine.cores import CoreSlot, core_slot, only_slot, pin, sharing_cores
+from corelane.engine.cores import CoreSlot, core_slot, only_slot, pin
 from corelane.errors import SetupError
 from corelane.settings import Settings, read_settings
 
@@ -114,12 +114,8 @@ def flower_env(settings: Settings, password: str) -> dict[str, str]:
 
 
 def worker_env(settings: Settings, slot: CoreSlot) -> dict[str, str]:
-    """Return the environment of one core's worker.
-
-    It includes the number of cores that share the host's price, since a worker sees only its own. Raise SettingsError
-    for wrong prices.
-    """
-    return settings.environment(core=slot.index, price_cores=sharing_cores(settings)) | slot.environment
+    """Return the environment of one core's worker."""
+    return settings.environment(core=slot.index) | slot.environment
 
 
 def api(

@@ -27,7 +27,7 @@ from corelane.cli.serve_output import JsonOutput, PrefixedOutput, ServeOutput, r
 from corelane.cli.supervisor import Supervisor
 from corelane.cli.webhook_secrets import kept_secret, make_secret
 from corelane.engine.backends.added import HOST_TARGETS
-from corelane.engine.cores import core_slots, sharing_cores
+from corelane.engine.cores import core_slots
 from corelane.errors import CorelaneError, SetupError
 from corelane.settings import Settings, read_settings
 from corelane.settings.rules import without_password
@@ -228,18 +228,14 @@ def in_order(roles: Iterable[str]) -> list[str]:
 
 
 def _count_cores(settings: Settings) -> Settings:
-    """Return settings with the number of cores, and the number that share the host's price.
-
-    Raise SetupError if this machine has too few cores; SettingsError for wrong prices.
-    """
+    """Return settings with the number of cores; raise SetupError if this machine has too few."""
     slots = len(core_slots(settings))
     cores = settings.cores or slots
     if cores > slots:
         on_host = settings.target in HOST_TARGETS
         what = f"this process may use {slots} CPUs" if on_host else f"this machine has {slots}"
         raise SetupError(f"--cores {cores}: {what}; choose 1 to {slots}")
-    settings = settings.model_copy(update={"cores": cores})
-    return settings.model_copy(update={"price_cores": sharing_cores(settings)})
+    return settings.model_copy(update={"cores": cores})
 
 
 def _sign_webhooks(settings: Settings, supervisor: Supervisor, roles: frozenset[str]) -> Settings:

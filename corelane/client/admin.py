@@ -17,7 +17,7 @@ def usage(
     group_by: Sequence[Group] | Group = (),
     owner: str | None = None,
 ) -> Call[UsageReport]:
-    """Return the time and cost of work between two days, by default of this month, grouped by ``group_by``.
+    """Return what work took between two days, by default of this month, grouped by ``group_by``.
 
     It covers your own work. Keys of scope admin may name another ``owner``, or all with `*`.
     """

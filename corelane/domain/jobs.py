@@ -20,7 +20,6 @@ from pydantic import (
 )
 
 from corelane.domain.job_references import MAX_URL_CHARS, JobEvent, JobInput, JobOutput, JobUrls
-from corelane.domain.timing import JobTiming
 from corelane.domain.usage import Usage
 from corelane.domain.wire import Entry, Open, Wire, at_most
 
@@ -348,7 +347,6 @@ class Job(BaseModel):
     urls: JobUrls
     options: GivenOptions
     metadata: dict[str, str] = Field(default_factory=dict)
-    timing: JobTiming | None = Field(None, description="Where its time went, once it is final.")
     usage: Usage | None = Field(None, description="What it took so far; null before the first results.")
     results: list[SerializeAsAny[Result]] | None = Field(None, description="Inline once final, for small jobs.")
 

@@ -19,15 +19,10 @@ VERSION = "00"
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """A request id, and a traceparent whose parent is this service; empty if there is none.
-
-    ``received`` is when the request came, by this process' ``time.perf_counter``; None if the job did not come by a
-    request.
-    """
+    """A request id, and a traceparent whose parent is this service; empty if there is none."""
 
     request_id: str = ""
     traceparent: str = ""
-    received: float | None = None
 
 
 #: The facts of a job that did not come by a request.

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.manifest import model_name
-from corelane.domain.prices import host_price
 from corelane.engine.backends.added import HOST_TARGETS, AddedTarget, added_targets, all_targets
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.neuron.devices import Device, find_devices, groups, parse_cores, show_cores
@@ -195,17 +194,3 @@ def keep_memory() -> None:
 def die_with_parent() -> None:
     """Make this process get SIGTERM when its parent dies; for ``preexec_fn``."""
     LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-
-
-def sharing_cores(settings: Settings) -> int:
-    """Return how many workers share the price of this host; on accelerators, how many workers its cores allow.
-
-    Raise SettingsError for wrong prices.
-    """
-    accelerator = host_price(settings).instance.cores
-    if settings.price_cores is not None:
-        return settings.price_cores
-    if accelerator and settings.target != "cpu":
-        return max(1, accelerator // cores_of_models(settings))
-    slots = len(core_slots(settings))
-    return min(settings.cores or slots, slots)

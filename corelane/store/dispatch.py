@@ -12,7 +12,6 @@ import orjson
 
 from corelane.domain.dispatch import SLICE_TOKENS, Ref
 from corelane.domain.jobs import DEFAULT_TASK, TaskOptions
-from corelane.domain.prices import NOTHING
 from corelane.domain.request_facts import RequestFacts
 from corelane.errors import RunFailed
 from corelane.settings import Settings
@@ -122,13 +121,8 @@ class ExchangeRequest:
     laden: bool = False
     #: Claimed refs by lease, with the number of tokens that they are charged from now on.
     found: Sequence[tuple[str, Ref]] = ()
-    #: What this core spent on each job with results here: microseconds in the order of ``domain.timing.Spent``, then
-    #: windows and tokens.
+    #: What this core spent on each job with results here: tokens and core microseconds.
     spent: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    #: The present time of Redis, if it is known.
-    sent_us: int | None = None
-    #: Windows, tokens and core microseconds of work that was thrown away. They are sent with the first commit.
-    lost: Sequence[int] = ()
     #: First sleep until a submit wakes this core, at most POP_S. Redis then claims at once, which saves a lone item
     #: a trip.
     wait: bool = False
@@ -143,7 +137,6 @@ class ExchangeRequest:
             self,
             commits={lease: self.commits[lease] for lease in reply.refused},
             spent={job: sums for job, sums in self.spent.items() if sent_with.get(job) in reply.refused},
-            lost=self.lost if next(iter(self.commits), None) in reply.refused else (),
         )
 
 
@@ -158,8 +151,6 @@ class Exchange:
     refused: dict[str, int]
     closed: set[str]
     claim: Claim | None
-    #: Redis' time at the claim, in microseconds; None if no work was asked for.
-    redis_us: int | None = None
     lost: Collection[str] = ()
     error: Exception | None = None
     #: Whether the claim dropped only work of ended jobs, and other work may wait behind it: claim again.
@@ -181,11 +172,9 @@ CLAIM = ("claim", "")
 class Dispatch:
     """Claims and commits for one core."""
 
-    def __init__(self, settings: Settings, core: str, price: str = NOTHING) -> None:
-        """``price`` is the price of the core, in stored form."""
+    def __init__(self, settings: Settings, core: str) -> None:
         self._settings = settings
         self._core = core
-        self._price = price
         self._link = Link(settings.redis_url)
 
     def exchange(self, request: ExchangeRequest) -> Exchange:
@@ -200,21 +189,18 @@ class Dispatch:
         refused = {lease: count for lease, (count, _) in commits.items()}
         lost = {lease for lease, (count, holds_others) in commits.items() if count and not holds_others}
         closed = {job for job in request.jobs if replies.get(("job", job), b"running") not in OPEN_STATUSES}
-        claim, redis_us, has_more = replies.get(CLAIM, (None, None, False))
+        claim, has_more = replies.get(CLAIM, (None, False))
         error = next(iter(failed.values()), None)
         error = error and (translated(error) or error)
-        return Exchange(refused, closed, claim, redis_us, lost, error, has_more)
+        return Exchange(refused, closed, claim, lost, error, has_more)
 
     def _steps(self, request: ExchangeRequest) -> Iterator[TripStep]:
         """Yield the commands of a trip, in the order in which Redis runs them."""
-        lost = countable(request.lost)
         spent = {job: sums for job, given in request.spent.items() if (sums := countable(given))}
-        sent_us = next(iter(countable([request.sent_us], MOST_US)), None)
         if request.wait:
             yield TripStep(("wait", ""), ("BLPOP", keys.wake(self._core), POP_S), bool)
         for lease, outcomes in request.commits.items():
-            yield TripStep(("commit", lease), self._commit(lease, outcomes, spent, sent_us, lost), tuple)
-            lost = []
+            yield TripStep(("commit", lease), self._commit(lease, outcomes, spent), tuple)
         for job in request.jobs:
             yield TripStep(("job", job), ("HGET", keys.job(job), "status"), lambda reply: reply)
         if request.found:
@@ -241,14 +227,15 @@ class Dispatch:
             versions=request.versions,
         )
 
-    def hand_back(self, lease: str, refs: Sequence[tuple[Ref, str]], bell: str, lost: Sequence[int] = ()) -> None:
-        """Return refs to the lanes without counting an attempt; ``lost`` is as in an ``ExchangeRequest``."""
+    def hand_back(self, lease: str, refs: Sequence[tuple[Ref, str]], bell: str, lost_tokens: int = 0) -> None:
+        """Return refs to the lanes without counting an attempt; ``lost_tokens`` were read in vain."""
         stretches = [
             {"ref": ref.encode(), "version": version, "refs": [ref.encode()], "lost": []} for ref, version in refs
         ]
         ttl = self._settings.results_ttl_s
         ask = {"lease": lease, "only_lapsed": False, "ttl": ttl, "envelope": bell, "stretches": stretches}
-        self._link.run("return_claim", **ask, lost=countable(lost), price=self._price)
+        lost = countable([lost_tokens])
+        self._link.run("return_claim", **ask, lost_tokens=lost[0] if lost else 0)
 
     def fetch(self, claim: Claim) -> list[ClaimedSlice]:
         """Return the items of a claim; leave out refs whose payloads are gone or cannot be read.
@@ -290,14 +277,7 @@ class Dispatch:
         """Close the connection; the next call opens a new one."""
         self._link.close()
 
-    def _commit(
-        self,
-        lease: str,
-        outcomes: Sequence[SliceResults],
-        spent: dict[str, list[int]],
-        sent_us: int | None,
-        lost: Sequence[int],
-    ) -> Command:
+    def _commit(self, lease: str, outcomes: Sequence[SliceResults], spent: dict[str, list[int]]) -> Command:
         """Build the commit of a lease. What was spent on a job is sent with the job's first results."""
         results = [outcome.encode() for outcome in outcomes]
         stretches = []
@@ -308,26 +288,25 @@ class Dispatch:
             if (sums := spent.pop(outcome.ref.job, None)) is not None:
                 its_spent[outcome.ref.job] = sums
         ttl = self._settings.results_ttl_s
-        ask = {"lease": lease, "core": self._core, "ttl": ttl, "spent": its_spent, "sent_us": sent_us}
-        return call("commit", *results, stretches=stretches, price=self._price, lost=lost, **ask)
+        ask = {"lease": lease, "core": self._core, "ttl": ttl, "spent": its_spent}
+        return call("commit", *results, stretches=stretches, **ask)
 
 
-def countable(figures: Sequence[Any], most: int = MOST_FIGURE) -> list[int]:
+def countable(figures: Sequence[Any]) -> list[int]:
     """Return figures of observers as Redis can add them up; none of them if one is no number."""
     try:
-        return [min(most, max(0, int(each))) for each in figures]
+        return [min(MOST_FIGURE, max(0, int(each))) for each in figures]
     except (TypeError, ValueError, OverflowError):
         return []
 
 
-def _parse_taken(reply: Sequence[Any]) -> tuple[Claim | None, int, bool]:
-    """Read the reply to a claim: the claim, Redis' time, and whether to claim again."""
-    redis_us, *taken = reply
+def _parse_taken(taken: Sequence[Any]) -> tuple[Claim | None, bool]:
+    """Read the reply to a claim: the claim, and whether to claim again."""
     has_more = taken == [b"more"]
-    return None if has_more else _parse_claim(taken), redis_us, has_more
+    return None if has_more else _parse_claim(taken), has_more
 
 
-def _parse_claim(reply: list[bytes]) -> Claim | None:
+def _parse_claim(reply: Sequence[bytes]) -> Claim | None:
     if not reply:
         return None
     lease, *parts = reply

@@ -64,12 +64,11 @@ class Announcer:
         *,
         is_full_speed: bool = True,
         is_out: bool = False,
-        worked: tuple[str, str, int] | None = None,
     ) -> BeatReply:
         """Renew the core's state, speed and versions, and its leases.
 
         ``is_full_speed`` says that the core had enough work when its speed was measured, ``is_out`` that no version may
-        be placed on it. ``worked`` is its process, its price in stored form, and the microseconds worked so far.
+        be placed on it.
         """
         revision, *unknown = self._link.run(
             "beat",
@@ -81,7 +80,6 @@ class Announcer:
             fields=[str(part) if isinstance(part, float) else part for part in flatten(fields)],
             versions=versions,
             leases=leases,
-            worked=worked,
         )
         return BeatReply(revision.decode(), tuple(version.decode() for version in unknown))
 

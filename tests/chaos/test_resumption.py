@@ -111,12 +111,12 @@ def test_redis_restart(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
     make_lingering(fleet)
     with fleet.client() as client:
         job = client.get(client.submit([{"question": "What is the number?", "context": "The number is 1."}]).id, 30)
-    assert job.timing is not None
+    assert job.usage is not None
     fleet.redis.kill()
     fleet.redis.start()
     check(report, "Redis restarted: answers again after", answered_after(fleet, time.monotonic()), RESTART_S)
     with fleet.client() as client:
-        assert client.get(job.id).timing == job.timing
+        assert client.get(job.id).usage == job.usage
 
 
 def test_death_of_the_child(fleet: ChaosFleet, raw: Raw, report: Report) -> None:

@@ -363,7 +363,7 @@ def test_what_is_read_in_vain_is_counted_by_its_reason(bench: Bench) -> None:
     end_while_claimed(lambda _: bench.age(100))
     bench.submit(3)
     claim = claimed(core)
-    core.hand_back(claim.lease, claim.refs, bench.bell, lost=[2, 70, 1000])
+    core.hand_back(claim.lease, claim.refs, bench.bell, lost_tokens=70)
     wasted = show(bench)[0].counters[m.WASTED_TOKENS]
     assert wasted == {("canceled",): 3 * 64, ("expired",): 3 * 64, ("handed_back",): 70}
 
@@ -381,7 +381,7 @@ def test_core_that_says_good_bye_is_gone_at_once_and_nothing_waits_in_its_queue(
     assert gauges["corelane_core_up", "b/0"] == 0
     bench.age(1000)
     bench.upkeep.prune()
-    assert not bench.raw.exists("cl:cores", "core.b.0", "cl:speeds", "cl:turns", "cl:claimed", "cl:worked")
+    assert not bench.raw.exists("cl:cores", "core.b.0", "cl:speeds", "cl:turns", "cl:claimed")
 
 
 def test_claim_that_is_handed_back_is_no_attempt(bench: Bench) -> None:

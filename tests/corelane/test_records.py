@@ -4,8 +4,6 @@ import orjson
 import pytest
 
 from corelane.domain.jobs import Job, JobStatus, Priority
-from corelane.domain.prices import Price
-from corelane.domain.timing import JobTimes, Spent
 from corelane.domain.usage import Used
 from corelane.store.jobs.records import JobRecord
 from corelane.tasks.question_answering.options import AnswerOptions
@@ -36,8 +34,7 @@ FINAL = JobRecord(
     input={"state": "read", "bytes": 5, "items": 3},
     output_url="s3://bucket/out",
     output={"state": "failed", "attempts": 2, "error": "no"},
-    times=JobTimes(0.001, 0.002, 1.5, 0.0001, Spent(1, 0.1, 0.2, 0.3, 0.1, 0.05, 0.6), ("a/0", "b/1"), 0.25),
-    stored_usage=Used(2, 4, 600, {Price(0.5, "EUR", "rack", "2026-11-01"): 1_250_000}).encode(),
+    stored_usage=Used(2, 600, 1_250_000).encode(),
 )
 
 

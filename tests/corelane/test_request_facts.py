@@ -1,7 +1,5 @@
 """Request ids and traces: a caller's own text, so what has not their form is as if it had not been sent."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,7 +60,7 @@ def test_any_other_request_id_is_replaced_by_one_that_fits_a_header_and_a_log_li
 
 @pytest.mark.parametrize("kept", [{}, {"request_id": "a"}, {"request_id": "a", "traceparent": "b"}])
 def test_job_keeps_what_is_known_of_its_request(bench: Bench, kept: dict[str, str]) -> None:
-    request = RequestFacts(kept.get("request_id", ""), kept.get("traceparent", ""), received=time.perf_counter())
+    request = RequestFacts(kept.get("request_id", ""), kept.get("traceparent", ""))
     submission = Submission(QuestionHead(), items=[Question(question="q", context="c")], request=request)
     job = bench.with_store(lambda store: keep(store, submission)).id
     fields = bench.raw.hgetall(f"cl:job:{{{job}}}")

@@ -1,9 +1,8 @@
 """What is in progress on a core: claims opened, batches run, outcomes collected, whatever happens in between."""
 
 import threading
-import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import pytest
@@ -15,13 +14,13 @@ from corelane.engine.null import NullRunner
 from corelane.engine.runner import Runner
 from corelane.engine.task import RunnerLimits
 from corelane.metrics.recorder import Recorder
-from corelane.plugins.accounting.time_book import TimeBook
+from corelane.plugins.accounting.usage_meter import UsageMeter
 from corelane.store.dispatch import Claim, ClaimedSlice, Exchange, ExchangeRequest
 from corelane.tasks.question_answering.options import AnswerOptions
 from tests.tools.fakes import FixedBackend
 from workers.core.in_flight import InFlight
 from workers.core.measures import CoreMetrics
-from workers.core.observer import Claimed, CoreBatch, Observers, Trip
+from workers.core.observer import CoreBatch, Observers, Trip
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def commit(in_flight: InFlight, reply: Exchange) -> None:
     """Commit all that is done, as the drain does."""
     request = ExchangeRequest(commits=in_flight.done, jobs=in_flight.pending.jobs)
     in_flight._observers.contributes(request)
-    trip = Trip(request, reply, time.perf_counter(), 0.0)
+    trip = Trip(request, reply, 0.0)
     in_flight._observers.committed(trip)
     in_flight.settle(trip)
 
@@ -275,32 +274,28 @@ def test_beside_a_larger_job_fewer_small_stretches_are_a_batchs_worth(runner: Ru
     assert in_flight.pending.met == ["public:1", "public:1:small"]
 
 
-def claim_and_hold(in_flight: InFlight, lease: str, version: str, contexts: list[list[str]]) -> list[str]:
-    """Take a claim in as the drain does; return its jobs."""
-    claim, stretches = make_claim(lease, version, contexts)
-    commit(in_flight, Exchange({}, set(), claim, 1_800_000_000_000_000))
-    in_flight._observers.claimed(Claimed(claim.jobs, stretches, in_flight._clock()))
+def spent_on(meter: UsageMeter, in_flight: InFlight) -> dict[str, Sequence[int]]:
+    """Return the tokens and core microseconds that are sent with the results so far."""
+    request = ExchangeRequest(commits=in_flight.done)
+    meter.contributes(request)
+    return dict(request.spent)
+
+
+def test_batch_counts_for_the_jobs_in_it(runner: Runner) -> None:
+    meter = UsageMeter()
+    in_flight = InFlight({runner.version: runner}, Observers([meter]))
+    claim, stretches = make_claim("a", runner.version, [["ada"], ["the river was red " * 500]])
     in_flight.add(claim, stretches)
-    return claim.jobs
-
-
-def test_batch_counts_for_the_jobs_in_it_and_the_others_wait(runner: Runner) -> None:
-    times = TimeBook()
-    in_flight = InFlight({runner.version: runner}, Observers([times]))
-    [short, document] = claim_and_hold(in_flight, "a", runner.version, [["ada"], ["the river was red " * 500]])
+    short, document = claim.jobs
     run_batch(in_flight)
-    held, waited, *parts, core, windows, tokens = times.report([short])[short]
-    assert waited < held
-    assert all(part > 0 for part in parts[:3])
-    assert sum(parts) + waited <= held + 5
-    assert core > 0
-    assert windows == 1 < tokens
+    [(job, (tokens, core_us))] = spent_on(meter, in_flight).items()
+    assert job == short
+    assert tokens > 0
+    assert core_us > 0
     run_out(in_flight)
-    held, waited, *parts, _, windows, _ = times.report([document])[document]
-    assert windows > 1
-    assert waited > 0
-    assert parts[1] > 0
-    assert sum(parts) + waited <= held + 5
+    spent = spent_on(meter, in_flight)
+    assert spent[document][0] > 100 * tokens
+    assert sum(core_us for _, core_us in spent.values()) == pytest.approx(meter.core_s * 1_000_000, abs=2)
 
 
 class Shared(FixedBackend):
@@ -326,12 +321,12 @@ def test_job_pays_for_its_own_cpu_time_and_for_all_time_of_a_device(cpu_s: float
 
 def test_usage_is_the_cpu_time_of_work_not_that_of_neighbours(tiny_artifact: Artifact) -> None:
     backend = Shared()
-    runner, times = Runner.open(backend, tiny_artifact), TimeBook(clock=lambda: backend.passed_s)
-    in_flight = InFlight({runner.version: runner}, Observers([times]), lambda: backend.passed_s, lambda: backend.cpu_s)
-    [job] = claim_and_hold(in_flight, "a", runner.version, [["ada"]])
+    runner, meter = Runner.open(backend, tiny_artifact), UsageMeter()
+    in_flight = InFlight({runner.version: runner}, Observers([meter]), lambda: backend.passed_s, lambda: backend.cpu_s)
+    in_flight.add(*make_claim("a", runner.version, [["ada"]]))
     run_out(in_flight)
-    spent = times.report([job])[job]
-    assert [spent[3], spent[6]] == pytest.approx([3_000_000, 1_000_000], rel=0.01)
+    [(_, core_us)] = spent_on(meter, in_flight).values()
+    assert core_us == pytest.approx(1_000_000, rel=0.01)
     runner.close()
 
 

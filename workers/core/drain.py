@@ -19,7 +19,7 @@ from corelane.errors import CoreLost, RuntimeLost, Unavailable
 from corelane.log import get_logger
 from corelane.store.dispatch import ExchangeRequest, Room
 from workers.core.in_flight import InFlight
-from workers.core.observer import Claimed, CoreBatch, HandBack, Trip
+from workers.core.observer import CoreBatch, HandBack, Trip
 from workers.core.process import CoreProcess
 
 log = get_logger(__name__)
@@ -100,7 +100,7 @@ class DrainLoop:
                 self._lose_store(error)
                 if self._should_stop():
                     return
-                self._pause(STORE_PAUSE_S)
+                time.sleep(STORE_PAUSE_S)
 
     def close(self) -> None:
         """Drop what is in progress. That is nothing, unless the drain failed."""
@@ -130,10 +130,6 @@ class DrainLoop:
 
     def _should_stop(self) -> bool:
         return bool(self._asked_to_stop()) or self._core.models.loads.must_restart
-
-    def _pause(self, seconds: float) -> None:
-        time.sleep(seconds)
-        self._observers.waited(seconds)
 
     def _lose_store(self, error: Unavailable) -> None:
         self._core.is_cut_off = True
@@ -191,7 +187,7 @@ class DrainLoop:
     def _gather(self) -> None:
         """Wait for a batch to fill. Only a core that was idle waits, so that no work in progress is delayed."""
         for _ in range(GATHER_CLAIMS):
-            self._pause(self._core.settings.batch_wait_s / GATHER_CLAIMS)
+            time.sleep(self._core.settings.batch_wait_s / GATHER_CLAIMS)
             room = self._room()
             if not room.tokens:
                 return
@@ -217,16 +213,14 @@ class DrainLoop:
         self._observers.contributes(request)
         began = time.perf_counter()
         reply = core.dispatch.exchange(request)
-        ended = time.perf_counter()
+        took_s = time.perf_counter() - began
         if reply.error is not None:
             request = request.without_failed(reply)
-        trip = Trip(request, reply, ended, ended - began)
+        trip = Trip(request, reply, took_s)
         self._observers.committed(trip)
         self._settle(trip)
         if reply.claim is not None:
-            slices = core.dispatch.fetch(reply.claim)
-            self._observers.claimed(Claimed(trip.claimed, slices, trip.at, time.perf_counter() - ended))
-            in_flight.add(reply.claim, slices)
+            in_flight.add(reply.claim, core.dispatch.fetch(reply.claim))
         core.leases = in_flight.leases
         self._has_more = reply.has_more
         if reply.error is not None:
@@ -277,4 +271,4 @@ class DrainLoop:
         for lease, refs in self._in_flight.take_unfinished().items():
             request = HandBack(refs)
             self._observers.hands_back(request)
-            self._core.dispatch.hand_back(lease, refs, self._core.bell, request.lost)
+            self._core.dispatch.hand_back(lease, refs, self._core.bell, request.lost_tokens)

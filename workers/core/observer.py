@@ -1,6 +1,6 @@
 """Observers of a core's work. Their hooks are called for claims, batches and trips to Redis, and may add to a trip.
 
-Metrics, speeds, accounts, traces and logs are observers. The loop (``drain``) and the work in progress (``in_flight``)
+Metrics, speeds, usage, traces and logs are observers. The loop (``drain``) and the work in progress (``in_flight``)
 know none of them by name: a core's process is given a list of factories. Hooks are called for each claim, batch and
 trip, never for each item, on the drain's thread. An observer that raises is logged and passed over.
 """
@@ -14,45 +14,32 @@ from corelane.engine.runner import Runner, RunningBatch
 from corelane.log import PassedOver
 from corelane.metrics.recorder import Recorder
 from corelane.settings import Settings
-from corelane.store.dispatch import ClaimedSlice, Dispatch, Exchange, ExchangeRequest, SliceResults
+from corelane.store.dispatch import Dispatch, Exchange, ExchangeRequest, SliceResults
 from workers.core.pending import PendingSlice
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedCore:
-    """The core whose work is observed: its settings, name, stored price, and what observers may use of it."""
+    """The core whose work is observed: its settings, name, and what observers may use of it."""
 
     settings: Settings
     core: str
-    price: str
     dispatch: Dispatch
     recorder: Recorder
 
 
 @dataclass(slots=True)
 class Trip:
-    """A trip to Redis that is over: the request, the reply, when the reply came and how many seconds it took."""
+    """A trip to Redis that is over: the request, the reply, and how many seconds it took."""
 
     request: ExchangeRequest
     reply: Exchange
-    at: float
     seconds: float
     #: The jobs of which something was claimed.
     claimed: Sequence[str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.claimed = self.reply.claim.jobs if self.reply.claim is not None else ()
-
-
-@dataclass(slots=True)
-class Claimed:
-    """Slices that a core took."""
-
-    jobs: Sequence[str]
-    slices: Sequence[ClaimedSlice]
-    #: When the reply to the claim came, and the seconds that reading the payloads took.
-    at: float
-    seconds: float = 0.0
 
 
 @dataclass(slots=True)
@@ -101,8 +88,8 @@ class HandBack:
     """Slices of a lease that return to the lanes as they were, with their versions."""
 
     refs: Sequence[tuple[Ref, str]]
-    #: Windows, tokens and core microseconds of work that was thrown away.
-    lost: Sequence[int] = ()
+    #: Tokens that were read for them in vain.
+    lost_tokens: int = 0
 
 
 @dataclass(slots=True)
@@ -110,7 +97,6 @@ class Heartbeat:
     """The fields that a heartbeat reports in addition to the core's state: see ``Announcer.beat``."""
 
     fields: dict[str, object]
-    worked: tuple[str, str, int] | None = None
 
 
 class CoreObserver:
@@ -121,9 +107,6 @@ class CoreObserver:
 
     def committed(self, trip: Trip) -> None:
         """Observe a trip that is over. What it committed is stored, unless its lease was lost."""
-
-    def claimed(self, claimed: Claimed) -> None:
-        """Observe what the last trip claimed."""
 
     def tokenized(self, tokenized: TokenizedSlices) -> None:
         """Observe slices that are now in progress."""
@@ -136,9 +119,6 @@ class CoreObserver:
 
     def dropped(self, jobs: Collection[str]) -> None:
         """Note jobs of which this core holds nothing any more and will commit nothing."""
-
-    def waited(self, seconds: float) -> None:
-        """Note seconds in which the core held jobs and waited."""
 
     def hands_back(self, request: HandBack) -> None:
         """Add to what is sent with slices that are handed back."""

@@ -22,14 +22,12 @@ import orjson
 from corelane.artifacts.instructions import host_kind
 from corelane.artifacts.remote import RemoteRoot
 from corelane.domain.dispatch import Core
-from corelane.domain.prices import NOTHING, core_price
 from corelane.engine.runner import Runner
 from corelane.engine.task import RunnerLimits
 from corelane.errors import CoreBusy, CoreLost, RuntimeLost, Unavailable
 from corelane.log import Outage, PassedOver, get_logger
 from corelane.metrics.liveness import LivenessFile
 from corelane.settings import Settings
-from corelane.settings.rules import SettingsError
 from corelane.store.dispatch import Dispatch
 from corelane.store.file_storage import options_for
 from corelane.store.fleet import Announcer, BeatReply
@@ -85,12 +83,11 @@ class CoreProcess:
         plans = partial(Plans, settings, str(core), bell)
         self._loader = loader = loader or make_loader(settings)
         self.models = CoreModels(settings, loader, plans, str(core), self.lose, self.outage, self.recorder)
-        price = stored_price(settings)
-        self.dispatch = Dispatch(settings, str(core), price)
+        self.dispatch = Dispatch(settings, str(core))
         #: The leases in progress. The heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
         self.vitals = Vitals(core)
-        observed = ObservedCore(settings, str(core), price, self.dispatch, self.recorder)
+        observed = ObservedCore(settings, str(core), self.dispatch, self.recorder)
         made: list[CoreObserver] = []
         for make in observers:
             with PassedOver(repr(make), "observers"):
@@ -336,7 +333,6 @@ class CoreProcess:
                 self.vitals.speed(),
                 is_full_speed=self.vitals.is_full_speed,
                 is_out=self.state == "out_of_service",
-                worked=heartbeat.worked,
             )
 
     def _fields(self) -> dict[str, object]:
@@ -357,16 +353,6 @@ class CoreProcess:
         if self._standing is not None:
             return [self._standing[1]]
         return list(dict.fromkeys(model["reason"] for model in models if model["reason"]))
-
-
-def stored_price(settings: Settings) -> str:
-    """Return the hourly price of this core in stored form. Wrong prices were refused when it was started."""
-    try:
-        price = core_price(settings, 1)
-    except SettingsError as error:
-        log.error("price_unknown", reason=str(error))
-        return NOTHING
-    return NOTHING if price is None else price.encode()
 
 
 def make_loader(settings: Settings) -> Loader:

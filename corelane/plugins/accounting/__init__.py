@@ -1,4 +1,4 @@
-"""The accounting plugin: the time and cost of work, where a job's time went, and traces."""
+"""The accounting plugin: what work took, and traces."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class AccountingPlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin, TracingPlugin):
-    """``/v1/usage`` and ``corelane usage``, the usage and the times of jobs, and their traces."""
+    """``/v1/usage`` and ``corelane usage``, the usage of jobs, and their traces."""
 
     name = "accounting"
     keys = "corelane.plugins.accounting.keys"
@@ -46,7 +46,7 @@ class AccountingPlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin, Trac
         return (router,)
 
     def lua(self) -> Sequence[Path]:
-        """Return the Lua file that records the times and the usage of jobs and days."""
+        """Return the Lua file that records the usage of jobs and days."""
         return (Path(__file__).parent / "accounting.lua",)
 
     def asgi_layers(self, state: "AppState") -> "Iterable[Middleware]":
@@ -72,10 +72,10 @@ class AccountingPlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin, Trac
         return {"usage_days": settings.of(AccountingFields).usage_days}
 
     def observers(self, core: Any) -> Iterable[Any]:
-        """Return the observer that measures a core's time and, if traces are on, the one that traces it."""
-        from corelane.plugins.accounting.time_book import TimeBook
+        """Return the observer that measures what jobs take, and, if traces are on, the one that traces it."""
+        from corelane.plugins.accounting.usage_meter import UsageMeter
 
-        yield TimeBook(core.price)
+        yield UsageMeter()
         # The exporter's thread does not survive a fork, so each child of a worker opens its own.
         if (tracer := self.tracer("core", core.core)) is not None:
             from corelane.plugins.accounting.traces.core import CoreTraces

@@ -1,4 +1,4 @@
-"""Usage: what the work of API keys cost, by day, month, key and model."""
+"""Usage: what the work of API keys took, by day, month, key and model."""
 
 import csv
 import io
@@ -14,16 +14,15 @@ from corelane.domain.durations import DAY_S
 from corelane.domain.job_filter import ALL_OWNERS
 from corelane.domain.usage import Group, UsageReport, UsageRow
 from corelane.errors import InvalidInput
-from corelane.plugins.accounting.ledger import day_number, day_text, read_ledger, report
+from corelane.plugins.accounting.ledger import day_number, day_text, read_rows, report
 
 router = APIRouter(prefix="/v1", tags=["fleet"], responses=documented(403, 422, 503))
 
 #: Most days in one report: three years.
 MOST_DAYS = 3 * 366
 
-#: The columns of a row as CSV; the columns of its cost follow them.
-COLUMNS = ("day", "month", "key", "model", "items", "windows", "tokens", "core_s")
-COST_COLUMNS = ("amount", "currency", "instance", "per_core_hour", "as_of")
+#: The columns of a row as CSV.
+COLUMNS = ("day", "month", "key", "model", "items", "tokens", "core_s")
 
 CSV = "text/csv; charset=utf-8"
 
@@ -53,11 +52,7 @@ async def get_usage(
         Literal["json", "csv"], Query(alias="format", description="`csv` gives the rows alone, as a table.")
     ] = "json",
 ) -> Response:
-    """Show what your work took and what it cost, from one day to another; for an admin that of all.
-
-    With `owner=*` also what the cores cost in all, idle or not, and the work that was thrown away, which nobody pays
-    for. Where keys are not checked everybody sees both.
-    """
+    """Show what your work took, from one day to another; for an admin that of all with `owner=*`."""
     today = int(await state.link.now_ms()) // (1000 * DAY_S)
     until = today if last is None else day_number(last)
     since = day_number(date.fromisoformat(day_text(until)).replace(day=1)) if first is None else day_number(first)
@@ -65,10 +60,8 @@ async def get_usage(
         raise InvalidInput(f"`from` is not after `to`, and there are at most {MOST_DAYS} days between them")
     meant = state.jobs.owner_meant(caller, owner)
     asked = None if meant == ALL_OWNERS else meant
-    whole = asked is None or not state.settings.requires_keys
-    found = report(
-        await read_ledger(state.link, since, until, asked), since, until, list(dict.fromkeys(group_by)), whole=whole
-    )
+    rows = await read_rows(state.link, since, until, asked)
+    found = report(rows, since, until, list(dict.fromkeys(group_by)))
     if form == "csv":
         return Response(as_csv(found.data), media_type=CSV)
     return Response(found.model_dump_json(), media_type="application/json")
@@ -78,8 +71,6 @@ def as_csv(rows: Sequence[UsageRow]) -> str:
     """Return rows as a table with a head."""
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow([*COLUMNS, *COST_COLUMNS])
-    for row in rows:
-        cost = [None] * len(COST_COLUMNS) if row.cost is None else [getattr(row.cost, name) for name in COST_COLUMNS]
-        writer.writerow([*(getattr(row, name) for name in COLUMNS), *cost])
+    writer.writerow(COLUMNS)
+    writer.writerows([getattr(row, name) for name in COLUMNS] for row in rows)
     return out.getvalue()

@@ -10,7 +10,6 @@ from corelane.domain.dispatch import PUBLIC
 from corelane.domain.ids import iso_time
 from corelane.domain.job_references import describe_input, describe_output
 from corelane.domain.jobs import Job, JobStatus, Priority, TaskOptions
-from corelane.domain.timing import JobTimes, Spent
 from corelane.domain.usage import Used
 from corelane.errors import fails_again
 from corelane.tasks.registry import parse_options
@@ -25,9 +24,6 @@ NUMBERS = ("started_ms", "finished_ms", "expires_ms", "dropped", "keep_s", "kept
 FAILED = "failed:"
 
 
-#: Microseconds in a second.
-US = 1_000_000
-
 PRIORITIES = tuple(Priority)
 
 
@@ -38,25 +34,6 @@ def _failures(values: Mapping[str, bytes]) -> dict[str, int]:
 
 def _time(ms: int | None, after_ms: int = 0) -> str | None:
     return None if ms is None else iso_time(after_ms + ms)
-
-
-def read_times(text: str, deliver_ms: str | None = None) -> JobTimes | None:
-    """Parse a job's times, as the plugin that keeps them writes them; return None if the job is not final."""
-    head, _, rest = text.partition(";")
-    sums, _, cores = rest.partition(";")
-    submit, _, *steps = head.split(" ")
-    if len(steps) < 3:
-        return None
-    claimed, ended, last_trip = steps
-    return JobTimes(
-        submit_s=int(submit) / US,
-        claimed_s=None if claimed == "-" else int(claimed) / US,
-        ended_s=int(ended) / US,
-        last_trip_s=int(last_trip) / US,
-        spent=Spent(*(int(each) / US for each in sums.split())),
-        cores=tuple(cores.split()),
-        deliver_s=None if deliver_ms is None else int(deliver_ms) / 1000,
-    )
 
 
 @dataclass(slots=True)
@@ -107,8 +84,6 @@ class JobRecord:
     invalid_items: Literal["refuse", "fail"] | None = None
     output_url: str | None = None
     output: dict[str, Any] | None = None
-    #: Where its time went; None before its end, and for jobs of releases that did not record it.
-    times: JobTimes | None = None
     #: The job's usage so far, in stored form. None before its first results, and for jobs of releases that did not
     #: record usage. Most reads of a job leave it out.
     stored_usage: str | None = None
@@ -120,7 +95,6 @@ class JobRecord:
         """Read a job's hash."""
         values = {key.decode(): value for key, value in raw.items()}
         known: dict[str, Any] = {name: values[name].decode() for name in TEXTS if name in values}
-        deliver_ms = values["deliver_ms"].decode() if "deliver_ms" in values else None
         known |= {name: int(values[name]) for name in NUMBERS if name in values}
         if "input_url" in known or "output_url" in known:
             known |= {name: orjson.loads(values[name]) for name in ("input", "output", "parts") if name in values}
@@ -139,7 +113,6 @@ class JobRecord:
             owner=values["owner"].decode(),
             priority=PRIORITIES[int(values["priority"])],
             error=orjson.loads(values["error"]) if "error" in values else None,
-            times=read_times(values["times"].decode(), deliver_ms) if "times" in values else None,
             stored_usage=values["usage"].decode() if "usage" in values else None,
             failures=_failures(values) if values["failed"] != b"0" else {},
             first_results=first_results,
@@ -217,7 +190,6 @@ class JobRecord:
             },
             "options": self.options.by_name(),
             "metadata": self.metadata,
-            "timing": None if self.times is None else self.times.shown(),
             "usage": self._usage() if usage else None,
             "results": None,
         }

@@ -3,7 +3,6 @@
 Payloads of a job that was not submitted expire within a minute.
 """
 
-import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,7 +55,6 @@ class JobWriter:
             "job": submission.id,
             "version": version,
             "envelope": self._bell,
-            "submit_us": _submit_us(submission),
             "expires_in_ms": int(1000 * (submission.head.expires_in_s or 0)),
             "fields": job_fields(submission),
             "input": submission.input_url is not None or None,
@@ -126,12 +124,6 @@ def _slices(submission: Submission, slices: Sequence[Cut]) -> tuple[dict[int, by
         for first, count, tokens in slices
     ]
     return payloads, refs
-
-
-def _submit_us(submission: Submission) -> int:
-    """Return the microseconds since the request of a submission arrived; 0 if it came by no request."""
-    received = submission.request.received
-    return 0 if received is None else int(1_000_000 * (time.perf_counter() - received))
 
 
 def _record(submission: Submission, version: str, created_ms: bytes, expires_ms: bytes | None) -> JobRecord:

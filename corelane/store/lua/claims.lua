@@ -205,22 +205,22 @@ end
 local function take_nothing(claim)
   local ask = claim.ask
   local core, bell = ask.core, keys.bell(ask.core)
-  if ask.room == 0 then return { now_us() } end
+  if ask.room == 0 then return {} end
   if claim.dropped >= MOST_DROPPED then
     call('SET', bell, 'r', 'EX', 30)
-    return { now_us(), 'more' }
+    return { 'more' }
   end
   if ask.linger then
     call('SET', bell, 'l', 'EX', 5)
   else
     call('DEL', bell, keys.wake(core))
   end
-  return { now_us() }
+  return {}
 end
 
--- claim{core, room, spare, met, refs, document, laden, lease_ms, linger, idle, ttl, versions} → {Redis' time in µs,
--- then if anything was taken: lease, and per ref: ref, version, payload, options; or `more` if only refs of ended jobs
--- were taken off, and others may wait behind them}
+-- claim{core, room, spare, met, refs, document, laden, lease_ms, linger, idle, ttl, versions} → {lease,
+-- and per ref: ref, version, payload, options}; {} if nothing was taken; {`more`} if only refs of ended jobs were taken off,
+-- and others may wait behind them
 -- Takes up to `room` tokens, at least one; or up to `spare`, the excess from owners and priorities of which this core
 -- holds nothing. `met` lists what it holds: `owner:priority`, or `owner:priority:small` for a batch's worth of
 -- small jobs. If there is neither room nor such an owner, the bell stays as it is. A core that reads a document (more
@@ -231,7 +231,7 @@ define('claim', function(ask)
   if next(paused) then versions = unpaused(versions, paused) end
   local claim = {
     ask = ask, now = now_ms(), versions = versions, paused = paused, room = ask.room, met = {},
-    tokens = 0, taken = 0, dropped = 0, last = 0, reply = { 0, '' }, held = {},
+    tokens = 0, taken = 0, dropped = 0, last = 0, reply = { '' }, held = {},
     part = ask.room > 0 and part_of_little(core, versions, ask.room) or nil,
   }
   for _, line in ipairs(ask.met) do claim.met[line] = true end
@@ -244,6 +244,6 @@ define('claim', function(ask)
   call('HSET', keys.claim(claim.lease), unpack(claim.held))
   call('ZADD', keys.LEASES, claim.now + ask.lease_ms, claim.lease)
   call('SET', keys.bell(core), 'r', 'EX', 30)
-  claim.reply[1], claim.reply[2] = now_us(), claim.lease
+  claim.reply[1] = claim.lease
   return claim.reply
 end)

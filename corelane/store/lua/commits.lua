@@ -29,7 +29,7 @@ local function end_if_empty(lease)
   return holds
 end
 
--- commit{lease, core, ttl, stretches: [[ref, succeeded, failed]…], spent: {job: sums}, sent_us, price, lost},
+-- commit{lease, core, ttl, stretches: [[ref, succeeded, failed]…], spent: {job: [tokens, core µs]}},
 -- results of each… → {stretches refused, 1 if the claim holds others}
 -- The refs carry the tokens that were found when the stretches were read: that is what their owners are charged.
 -- The fence: a stretch counts only while the claim still holds it. A late commit finds it gone. The payload of a slice
@@ -88,7 +88,7 @@ define('correct', function(ask)
 end)
 
 -- return_claim{lease, only_lapsed, ttl, envelope, stretches: [{ref, version, refs: [ref…], lost: [[first,
--- results]…]}…], lost, price} → stretches taken back
+-- results]…]}…], lost_tokens} → stretches taken back
 -- Only what the claim still holds is taken back: meanwhile a commit may have come, or a heartbeat may have renewed the
 -- lease.
 define('return_claim', function(ask)
@@ -110,10 +110,7 @@ define('return_claim', function(ask)
       if job_is_open(ref.job) then enqueue(stretch.version, stretch.refs, ask.envelope, true) end
     end
   end
-  if ask.lost then
-    hooks.spend({ spent = {}, lost = ask.lost, price = ask.price }, {}, {})
-    waste('handed_back', ask.lost[2] or 0)
-  end
+  if ask.lost_tokens then waste('handed_back', ask.lost_tokens) end
   count('corelane_leases_lapsed_total', '', lapsed)
   end_if_empty(ask.lease)
   return back

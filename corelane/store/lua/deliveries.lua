@@ -90,7 +90,6 @@ local function end_delivery(id, host, state, now, ttl)
   call('HINCRBY', keys.POSTED, state, 1)
   if state == 'delivered' then
     observe_ms('corelane_delivery_seconds', now - tonumber(call('HGET', key, 'at_ms')))
-    hooks.delivered(key, now)
   end
   if state == 'dead' then
     call('ZADD', keys.DEAD, now, id)

@@ -21,15 +21,13 @@ local function keep_speed(core, speed, is_full)
   end
 end
 
--- beat{core, lease_ms, speed, full, out, fields, versions, leases, worked: [process, price, core µs]}
--- → {the revision of the plan, versions unknown…}
+-- beat{core, lease_ms, speed, full, out, fields, versions, leases} → {the revision of the plan, versions unknown…}
 -- A core's heartbeat: its speed (`full`: measured with enough work), whether it is out of service, the versions it
 -- holds, and the leases it works under. A lease that was taken back is not revived. Versions are unknown if Redis
 -- restarted empty: the core announces them again.
 define('beat', function(ask)
   local core, now, reply = ask.core, now_ms(), { call('GET', keys.PLAN) or '' }
-  local price = ask.worked and ask.worked[2] or '-'
-  call('HSET', keys.core(core), 'beat_ms', now, 'price', price, unpack(ask.fields))
+  call('HSET', keys.core(core), 'beat_ms', now, unpack(ask.fields))
   call('PEXPIRE', keys.core(core), ask.lease_ms)
   call('ZADD', keys.CORES, now, core)
   if call(ask.out and 'SADD' or 'SREM', keys.OUT_OF_SERVICE, core) == 1 then
@@ -41,7 +39,6 @@ define('beat', function(ask)
     if call('HEXISTS', keys.MODELS, version) == 0 then reply[#reply + 1] = version end
   end
   for _, lease in ipairs(ask.leases) do call('ZADD', keys.LEASES, 'XX', now + ask.lease_ms, lease) end
-  hooks.beat(ask, price)
   return reply
 end)
 

@@ -3,24 +3,19 @@
 -- plugins.
 --
 --   submit(job, ask)            it is taken in: `job.fields` are written to its hash after this
---   claim(job, changes)         its work begins; `changes` are written to its hash after this
 --   settle(job, stretch)        a stretch of it has its results: {first, succeeded, failed, blob, is_first_failure, commit}
---   finish(job, changes)        it ends; `job.commit` is the call of the core that ended it, if one did
+--   finish(job, changes)        it ends; `changes` are written to its hash after this; `job.commit` is the call of the core
+--                               that ended it, if one did
 --   finished(job)               it has ended, and is kept for `job.ttl` seconds
 --   forget(job)                 it is deleted
---   spend(ask, answered, late)  a core reports costs (`ask.spent`, `ask.lost`); `late` jobs were over before
---   delivered(delivery, now)    a webhook was delivered; `delivery` is the key of its hash
---   beat(ask, price)            a core lives
+--   spend(ask, answered, late)  a core reports what it spent (`ask.spent`); `late` jobs were over before
 --   prune(now, ask)             upkeep, once in a while
 --   overdue(add, since)         work may wait though it could go on: `add(name, ms)` says how long; see upkeep.lua
 --
 -- `job` has its id, the key of its hash (`key`), and the fields of the hash that a function said it reads, as texts or nil.
 -- While a library is loaded Redis gives it no function of Lua's own, not even `ipairs`.
 local hooks, registered, readers = {}, {}, {}
-local STEPS = {
-  'submit', 'claim', 'settle', 'finish', 'finished', 'forget', 'spend', 'delivered', 'beat', 'prune',
-  'overdue',
-}
+local STEPS = { 'submit', 'settle', 'finish', 'finished', 'forget', 'spend', 'prune', 'overdue' }
 
 for place = 1, #STEPS do
   local step, all = STEPS[place], {}
@@ -30,8 +25,8 @@ for place = 1, #STEPS do
   end
 end
 
--- `finished` gets the fields that `finish` reads.
-readers.finished = readers.finish
+-- `finished` gets the fields that `finish` reads. At the first claim no area does anything, but a job is read.
+readers.finished, readers.claim = readers.finish, {}
 
 -- Declare which fields of its hash the job of a step must have.
 local function reads(step, fields)

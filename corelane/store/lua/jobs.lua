@@ -20,9 +20,7 @@ reads('claim', { 'created_ms' })
 function jobs.begin_job(id, status, priority, ttl)
   if status ~= 'queued' then return end
   local job, now = read_job('claim', id), now_ms()
-  local changes = {}
-  hooks.claim(job, changes)
-  write_fields(job.key, changes, 'status', 'running', 'started_ms', now, 'told_ms', now)
+  call('HSET', job.key, 'status', 'running', 'started_ms', now, 'told_ms', now)
   deliveries.announce(job, now, ttl, 'job.running')
   observe_ms(WAIT_SERIES[priority], now - tonumber(job.created_ms or now))
 end
@@ -200,7 +198,7 @@ local function list_job(job, ask)
   return expires_ms
 end
 
--- submit{job, version, envelope, submit_us, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, input,
+-- submit{job, version, envelope, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, input,
 -- fields, firsts}, ref…, payload… → {1 if new, created_ms, expires_ms or nil}, or {-1, `JOB FINGERPRINT` of the holder of
 -- `once`}
 -- Writes the job, its refs in the lanes and the bells, in one step. A few payloads come with the call: `firsts` are

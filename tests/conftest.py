@@ -36,7 +36,7 @@ from tests.tools.s3 import S3Server, serving
 from tests.tools.waiting import eventually
 
 if TYPE_CHECKING:
-    from tests.integration.conftest import Fleet
+    from tests.tools.fleet import Fleet
 
 # A setting in the environment of those who run the tests is none of a test, nor of a process that one starts; a trace
 # would go to their collector.
@@ -363,7 +363,7 @@ def built_in_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def fleet(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) -> "Iterator[Fleet]":
     """Start the fleet that tests of several folders share; those that kill parts leave it whole again."""
-    from tests.integration.conftest import start_fleet, stop_fleet
+    from tests.tools.fleet import start_fleet
 
     # Chaos may strike one item with each of its four faults, and wants it answered.
     fleet = start_fleet(
@@ -378,7 +378,7 @@ def fleet(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) -> "Ite
     with redis.Redis.from_url(fleet.redis_url(), decode_responses=True) as client:
         # Parts of a killed service may still ask for it on the port that this one took: `auth` is about those.
         refused = [entry for entry in client.execute_command("ACL", "LOG") if entry["reason"] != "auth"]
-    status = stop_fleet(fleet)
+    status = fleet.stop()
     if refused:
         raise RuntimeError(f"Redis refused what a part of the service sent: {refused}")
     if status != 0:

@@ -21,8 +21,8 @@ from corelane.settings import Settings
 from corelane.store.dispatch import ClaimedSlice, SliceResults
 from corelane.store.feeding import Feeder
 from tests.api.conftest import Service, run_service
-from tests.chaos.processes import armed
 from tests.corelane.store_bench import VERSION
+from tests.tools.fleet import armed
 from tests.tools.s3 import S3Server, put
 
 LINES = {"Content-Type": "application/x-ndjson"}

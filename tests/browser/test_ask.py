@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import Watched
-from tests.integration.conftest import Fleet
+from tests.tools.fleet import Fleet
 
 TEXT = "The lighthouse of Port Ellery was built in 1871.\nIts last keeper was Maud Carrow."
 

@@ -8,7 +8,7 @@ from playwright.sync_api import Page, expect
 
 from corelane.artifacts.manifest import Artifact
 from tests.browser.conftest import Watched
-from tests.integration.conftest import Fleet
+from tests.tools.fleet import Fleet
 from tests.tools.waiting import eventually
 
 #: A load waits for the cores, which other tests may keep busy, in milliseconds.

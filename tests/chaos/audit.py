@@ -23,7 +23,6 @@ from corelane.store import keys
 from corelane.tasks.registry import task_named
 from tests.chaos.hooks import Event, Hooks
 from tests.chaos.load import KEYS, Load, Submitted, read_results
-from tests.chaos.server import Raw
 from tests.chaos.watch import FINAL, Sight, job_of, stored_indexes
 from tests.tools.invariants import check_invariants
 
@@ -89,8 +88,8 @@ class Audited(Protocol):
     def redis(self) -> Any:
         """Its Redis, past any proxy."""
 
-    def client(self, key: str | None = None) -> Client:
-        """Return a client that repeats nothing."""
+    def client(self, key: str | None = None, **options: Any) -> Client:
+        """Return a client."""
 
 
 def audit(
@@ -106,7 +105,7 @@ def audit(
     """Wait until all that was accepted is final and told, then look at everything twice over."""
     findings = Findings()
     with ExitStack() as stack, httpx2.Client(base_url=fleet.url, timeout=30) as http, fleet.redis.client() as raw:
-        clients = {key: stack.enter_context(fleet.client(key)) for key in KEYS}
+        clients = {key: stack.enter_context(fleet.client(key, patience_s=0, timeout_s=10)) for key in KEYS}
         wait_for_the_end(clients, load.accepted, settle_s)
         if hooks is not None:
             wait_for_hooks(raw, hooks, settle_s)
@@ -146,7 +145,7 @@ def wait_for_the_end(clients: Mapping[str, Client], jobs: Iterable[Submitted], s
                 time.sleep(0.2)
 
 
-def wait_for_hooks(raw: Raw, hooks: Hooks, seconds: float) -> None:
+def wait_for_hooks(raw: Any, hooks: Hooks, seconds: float) -> None:
     """Until the end of every job that has a webhook was taken by the receiver, or time is up."""
     deadline = time.monotonic() + seconds
     awaited = set(hooked_jobs(raw))
@@ -154,7 +153,7 @@ def wait_for_hooks(raw: Raw, hooks: Hooks, seconds: float) -> None:
         time.sleep(1)
 
 
-def hooked_jobs(raw: Raw) -> dict[str, str]:
+def hooked_jobs(raw: Any) -> dict[str, str]:
     """Return final jobs whose end is told to a webhook, and their status."""
     found = {}
     for key in raw.scan_iter("cl:job:*", count=1000):
@@ -173,7 +172,7 @@ def delivered_jobs(hooks: Hooks) -> dict[str, list[tuple[str, Event]]]:
     return found
 
 
-def examine_hooks(findings: Findings, raw: Raw, hooks: Hooks) -> None:
+def examine_hooks(findings: Findings, raw: Any, hooks: Hooks) -> None:
     """Every end was delivered: under one id, with the same bytes each time, and with the job's status."""
     delivered = delivered_jobs(hooks)
     for number, event in hooks.events().items():
@@ -193,7 +192,7 @@ def examine_hooks(findings: Findings, raw: Raw, hooks: Hooks) -> None:
             findings.problem("webhook", f"{job} is {status}, its webhook said {told[0][1].told[2]}")
 
 
-def wait_until_tidy(raw: Raw, seconds: float) -> list[str]:
+def wait_until_tidy(raw: Any, seconds: float) -> list[str]:
     """Return the keys that are left over in Redis without work, once they no longer change or time is up."""
     deadline = time.monotonic() + seconds
     while left_over := look_for_leftovers(raw):
@@ -203,7 +202,7 @@ def wait_until_tidy(raw: Raw, seconds: float) -> list[str]:
     return left_over
 
 
-def wait_until_told_truly(raw: Raw, seconds: float) -> list[str]:
+def wait_until_told_truly(raw: Any, seconds: float) -> list[str]:
     """Return what the metrics tell wrongly, once they are right or time is up: heartbeats come and go meanwhile."""
     deadline = time.monotonic() + seconds
     while wrong := check_invariants(raw):
@@ -213,7 +212,7 @@ def wait_until_told_truly(raw: Raw, seconds: float) -> list[str]:
     return wrong
 
 
-def look_for_leftovers(raw: Raw) -> list[str]:
+def look_for_leftovers(raw: Any) -> list[str]:
     """Keys that should not be there, and counters that are not at zero."""
     known = [(re.compile(re.escape(key).replace("%s", ".+")), key.kind) for key in keys.all_keys().values()]
     found = []
@@ -231,7 +230,7 @@ def look_for_leftovers(raw: Raw) -> list[str]:
     return found
 
 
-def is_meant_to_stay(raw: Raw, key: str) -> bool:
+def is_meant_to_stay(raw: Any, key: str) -> bool:
     """Payloads outlive a job of which not all was answered, and one that never was, for a while."""
     if not key.startswith(("cl:in:", "cl:contexts:")) or raw.ttl(key) <= 0:
         return False
@@ -239,7 +238,7 @@ def is_meant_to_stay(raw: Raw, key: str) -> bool:
     return status in (None, "canceled", "expired") or int(failed or 0) > 0
 
 
-def show(raw: Raw, key: str) -> str:
+def show(raw: Any, key: str) -> str:
     """Describe a key's content in a few words."""
     readers = {"hash": raw.hgetall, "set": raw.smembers, "string": raw.get}
     ranges = {"list": raw.lrange, "zset": raw.zrange}
@@ -248,7 +247,7 @@ def show(raw: Raw, key: str) -> str:
     return f"{content}, ttl {raw.ttl(key)}"[:300]
 
 
-def examine_job(findings: Findings, client: Client, http: httpx2.Client, raw: Raw, submitted: Submitted) -> None:
+def examine_job(findings: Findings, client: Client, http: httpx2.Client, raw: Any, submitted: Submitted) -> None:
     """One accepted job: final, whole, in order, itself."""
     findings.jobs += 1
     findings.items += submitted.total
@@ -281,7 +280,7 @@ def examine_job(findings: Findings, client: Client, http: httpx2.Client, raw: Ra
         findings.problem("wrong", f"{submitted.id} ({submitted.form}, {submitted.fate}): {fault}")
 
 
-def describe(raw: Raw, job: str) -> str:
+def describe(raw: Any, job: str) -> str:
     """All that Redis holds of a job that did not end as it should."""
     record = raw.hgetall(f"cl:job:{{{job}}}")
     for long in ("options", "metadata", "cuts"):
@@ -344,7 +343,7 @@ def may_be_nameless(result: Result, submitted: Submitted) -> bool:
     return submitted.form == "lines" and result.status in ("canceled", "expired")
 
 
-def examine_untold(findings: Findings, raw: Raw, load: Load) -> None:
+def examine_untold(findings: Findings, raw: Any, load: Load) -> None:
     """Jobs in Redis that no submitter knows: final like all others."""
     known = {job.id for job in load.accepted}
     refused = set(load.refused)
@@ -360,7 +359,7 @@ def examine_untold(findings: Findings, raw: Raw, load: Load) -> None:
             findings.refused_yet_kept += 1
 
 
-def examine_events(findings: Findings, raw: Raw, sight: Sight) -> None:
+def examine_events(findings: Findings, raw: Any, sight: Sight) -> None:
     """One event for each job that is there, of its status."""
     jobs = {job_of(key): raw.hget(key, "status") for key in raw.scan_iter("cl:job:*", count=1000)}
     for job, status in jobs.items():
@@ -375,7 +374,7 @@ def examine_events(findings: Findings, raw: Raw, sight: Sight) -> None:
         findings.problem("event", f"the end of {job} was told, and it is not there")
 
 
-def examine_writes(findings: Findings, raw: Raw, sight: Sight) -> None:
+def examine_writes(findings: Findings, raw: Any, sight: Sight) -> None:
     """No field of any job's results was written more than once."""
     for job, writes in sight.writes.items():
         fields = raw.hlen(f"cl:out:{{{job}}}")

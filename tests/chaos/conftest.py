@@ -2,16 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-import redis
 
 from tests.chaos.audit import TIDY_S, wait_until_told_truly
-from tests.chaos.fleet import ChaosFleet
 from tests.chaos.report import Report
-from tests.chaos.server import Raw
-from tests.integration.conftest import Fleet
-from tests.tools.redis import admin_url
+from tests.tools.fleet import SHAKEN, Fleet, running
 
 HERE = Path(__file__).parent
 
@@ -19,19 +16,16 @@ REPORT = pytest.StashKey[Report]()
 
 
 @pytest.fixture(scope="session")
-def one_core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ChaosFleet]:
+def one_core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     """Start a fleet of one core whose engine takes no time; tests leave it whole, or on its way there."""
-    settings = {"CORELANE_NULL_BATCH_S": "0", "CORELANE_FEED_TOKENS": "20000"}
-    fleet = ChaosFleet(tmp_path_factory.mktemp("one-core") / "fleet", 1, settings)
-    try:
-        fleet.start()
+    settings = SHAKEN | {"CORELANE_NULL_BATCH_S": "0", "CORELANE_FEED_TOKENS": "20000"}
+    options, folder = ("--cores", "1", "--no-flower"), tmp_path_factory.mktemp("one-core")
+    with running(Fleet(folder, *options, settings=settings, proxied=True, shaken=True)) as fleet:
         yield fleet
-    finally:
-        fleet.stop()
 
 
 @pytest.fixture
-def one_core_redis(one_core: ChaosFleet) -> Iterator[Raw]:
+def one_core_redis(one_core: Fleet) -> Iterator[Any]:
     """Yield a client of its Redis, past the proxies, once it is whole."""
     one_core.wait_whole(60)
     with one_core.redis.client() as client:
@@ -43,10 +37,8 @@ def _metrics_tell_the_truth(request: pytest.FixtureRequest) -> Iterator[None]:
     """Check, after each test of a fleet that goes on, that the metrics tell what its store holds."""
     yield
     found = request.node.funcargs
-    urls = [admin_url(found["one_core"].redis.url)] if "one_core" in found else []
-    urls += [found["fleet"].redis_url()] if isinstance(found.get("fleet"), Fleet) else []
-    for url in urls:
-        with redis.Redis.from_url(url, decode_responses=True) as raw:
+    for fleet in {found[name] for name in ("one_core", "fleet") if isinstance(found.get(name), Fleet)}:
+        with fleet.redis.client() as raw:
             assert wait_until_told_truly(raw, TIDY_S) == []
 
 

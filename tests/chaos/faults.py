@@ -17,10 +17,10 @@ import redis
 from corelane.broker.app import BELL_ID, BELL_QUEUE, bell_envelope, make_celery, ring_core
 from corelane.domain.dispatch import Core
 from corelane.settings import Settings
-from tests.chaos.proxy import Proxy
 from tests.chaos.scene import NoVictim, Scene
-from tests.chaos.server import RedisServer
 from tests.chaos.watch import held_by
+from tests.tools.proxy import Proxy
+from tests.tools.servers import DurableRedis
 
 #: A fault waits this long for a victim, in seconds.
 VICTIM_S = 20
@@ -139,7 +139,7 @@ def stop_redis_shortly(scene: Scene) -> None:
 
 def fill_disk(scene: Scene) -> None:
     server = scene.fleet.redis
-    if not isinstance(server, RedisServer):
+    if not isinstance(server, DurableRedis):
         raise TypeError("only our own Redis can have a full disk")
     scene.take("redis")
     server.fill_disk()

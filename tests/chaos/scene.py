@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.chaos.served import ServedFleet
 from tests.chaos.watch import Watch
+from tests.tools.fleet import Fleet
 
 #: How often those that wait for victims look, in seconds.
 LOOK_S = 0.1
@@ -33,7 +33,7 @@ class Return:
 class Scene:
     """A fleet under faults."""
 
-    fleet: ServedFleet
+    fleet: Fleet
     watch: Watch
     rng: random.Random
     struck: Counter[str] = field(default_factory=Counter)

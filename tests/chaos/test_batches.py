@@ -10,12 +10,12 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.chaos.fleet import ChaosFleet
 from tests.tools.batches import client_of, create, finished, line, lines_of, numbers
+from tests.tools.fleet import Fleet
 from tests.tools.waiting import eventually
 
 
-def test_stock_client_sends_5000_lines_of_which_10_are_bad(one_core: ChaosFleet) -> None:
+def test_stock_client_sends_5000_lines_of_which_10_are_bad(one_core: Fleet) -> None:
     content = numbers(0, 5000)
     for place in range(10):
         content[place * 500 + 7] = (b"{torn\n", b"\xff\n", line("n0", "?", "twice"), line("x", " ", "blank"))[place % 4]
@@ -39,14 +39,14 @@ def test_stock_client_sends_5000_lines_of_which_10_are_bad(one_core: ChaosFleet)
 
 
 @pytest.mark.chaos
-def test_keeper_killed_again_and_again_answers_each_line_once(one_core: ChaosFleet) -> None:
-    keeper, killed = one_core.parts["keeper"], set[int]()
+def test_keeper_killed_again_and_again_answers_each_line_once(one_core: Fleet) -> None:
+    killed = set[int]()
     with client_of(one_core, "chaos") as client:
         made = [create(client, b"".join(numbers(0, 3000)) + b"bad\n").id for _ in range(2)]
         for _ in range(2):
-            killed.add(keeper.pid)
-            keeper.end()
-            eventually(lambda: keeper.pid not in killed)
+            killed.add(one_core.pid_of("keeper"))
+            one_core.signal("keeper")
+            eventually(lambda: one_core.pid_of("keeper") not in killed)
             time.sleep(random.uniform(1, 2))
         for batch in made:
             done = finished(client, batch, 90)
@@ -56,7 +56,7 @@ def test_keeper_killed_again_and_again_answers_each_line_once(one_core: ChaosFle
 
 
 @pytest.mark.chaos
-def test_command_and_service_killed_again_and_again_write_each_line_once(one_core: ChaosFleet, tmp_path: Path) -> None:
+def test_command_and_service_killed_again_and_again_write_each_line_once(one_core: Fleet, tmp_path: Path) -> None:
     one_core.wait_whole(60)
     questions, output = tmp_path / "q.jsonl", tmp_path / "a.jsonl"
     asked = [
@@ -76,8 +76,8 @@ def test_command_and_service_killed_again_and_again_write_each_line_once(one_cor
             before = output.stat().st_size if output.exists() else 0
             eventually(partial(beyond, before))
             assert process.poll() is None
-            for part in one_core.parts.values():
-                part.end()
+            for name in one_core.names:
+                one_core.signal(name)
             if not is_last:
                 eventually(partial(beyond, output.stat().st_size))
                 process.kill()

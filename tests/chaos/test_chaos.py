@@ -8,8 +8,7 @@ numbers run on the Redis that `serve` starts, the others on one of ours behind a
 
 import random
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +16,14 @@ import httpx2
 import pytest
 
 from corelane.domain.jobs import DEFAULT_TASK
-from corelane.engine.cores import cpu_slots
 from tests.chaos.audit import Findings, audit
 from tests.chaos.faults import PAUSE_S, SHORT_PAUSE_S, Fault, deck, schedule, strike_all
 from tests.chaos.hooks import Hooks, hooks
 from tests.chaos.load import OTHERS, Load, make
 from tests.chaos.report import Report
 from tests.chaos.scene import Scene
-from tests.chaos.served import ServedFleet
 from tests.chaos.watch import Watch
+from tests.tools.fleet import SHAKEN, Fleet, running
 
 #: The fleet is whole again this long after the last fault, in seconds.
 WHOLE_S = 90
@@ -40,17 +38,6 @@ MODEL_ITEMS = 60
 #: Threads that follow the jobs they submit, and that only submit small ones: some 600 jobs a minute. Where each kind of
 #: fault strikes once, half as many.
 THREADS, FEW_THREADS = (6, 4), (3, 2)
-
-
-@contextmanager
-def running(fleet: ServedFleet) -> Iterator[ServedFleet]:
-    status = None
-    try:
-        fleet.start()
-        yield fleet
-    finally:
-        status = fleet.stop()
-    assert status == 0, fleet.last_words()
 
 
 def settings_for(request: pytest.FixtureRequest) -> dict[str, str]:
@@ -84,7 +71,7 @@ def told_again(load: Load, found: Hooks, name: str) -> float:
 
 
 def strike_and_audit(
-    fleet: ServedFleet,
+    fleet: Fleet,
     report: Report,
     settings: Mapping[str, str],
     seed: int,
@@ -136,7 +123,8 @@ def test_every_item_is_answered_once_whatever_fails(
     count = wanted or len(only or deck(proxied=proxied))
     pause_s, threads = (PAUSE_S, THREADS) if wanted else (SHORT_PAUSE_S, FEW_THREADS)
     faults = schedule(random.Random(seed), count, only, proxied=proxied)
-    with running(ServedFleet(tmp_path / "fleet", min(2, len(cpu_slots())), settings, proxied)) as fleet:
+    tasks = {} if settings else {"CORELANE_MODELS": ",".join(OTHERS)}
+    with running(Fleet(tmp_path, settings=SHAKEN | tasks | settings, proxied=proxied, shaken=True)) as fleet:
         findings = strike_and_audit(fleet, report, settings, seed, faults, pause_s, threads)
     assert findings.jobs > 0
     assert not findings.problems, "\n".join(findings.problems)

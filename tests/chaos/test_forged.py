@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.chaos.fleet import ChaosFleet
-from tests.chaos.server import Raw
+from tests.tools.fleet import Fleet
 from tests.tools.waiting import eventually
 
 pytestmark = pytest.mark.chaos
 
-QUEUES = ("core.chaos.0", "keeper")
+QUEUES = ("core.testhost.0", "keeper")
 
 
 class Exploit:
@@ -27,7 +26,7 @@ class Exploit:
         return open, (self.path, "w")
 
 
-def is_empty(raw: Raw, queue: str) -> bool:
+def is_empty(raw: Any, queue: str) -> bool:
     return raw.llen(queue) == 0
 
 
@@ -54,7 +53,7 @@ def message(
 
 
 def test_forged_messages_are_thrown_away_and_run_nothing(
-    one_core: ChaosFleet, one_core_redis: Raw, tmp_path_factory: pytest.TempPathFactory
+    one_core: Fleet, one_core_redis: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     trap = tmp_path_factory.mktemp("trap") / "ran"
     pickled = pickle.dumps(((Exploit(str(trap)),), {}, {}))
@@ -76,12 +75,12 @@ def test_forged_messages_are_thrown_away_and_run_nothing(
     for queue in QUEUES:
         for text in forged:
             one_core_redis.lpush(queue, text)
-    before = {name: list(part.unasked) for name, part in one_core.parts.items()}
+    before = one_core.ends()
     with one_core.client() as client:
         for _ in range(3):
             assert client.ask("What is the number?", "The number is 1.").status == "succeeded"
     for queue in QUEUES:
         eventually(partial(is_empty, one_core_redis, queue))
     one_core.wait_whole(60)
-    assert {name: part.unasked for name, part in one_core.parts.items()} == before
+    assert one_core.ends() == before
     assert not trap.exists()

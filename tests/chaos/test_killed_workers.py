@@ -17,7 +17,7 @@ from corelane.tasks.question_answering.wire import Question
 from tests.chaos.load import Load
 from tests.chaos.report import Report
 from tests.chaos.watch import held_by, is_answered
-from tests.integration.conftest import Fleet, parent_of
+from tests.tools.fleet import Fleet, parent_of
 from tests.tools.waiting import eventually
 
 JOB_ITEMS = 80

@@ -7,6 +7,7 @@ the report, beside what is promised.
 import os
 import signal
 import time
+from typing import Any
 
 import httpx2
 import pytest
@@ -15,9 +16,9 @@ import redis
 from api.jobs import POLL_S
 from corelane.client import Client
 from corelane.errors import CorelaneError
-from tests.chaos.fleet import ChaosFleet
 from tests.chaos.report import Report
-from tests.chaos.server import Raw
+from tests.tools.fleet import Fleet
+from tests.tools.servers import DurableRedis
 from tests.tools.waiting import eventually
 
 #: What is promised, in seconds.
@@ -37,19 +38,19 @@ pytestmark = pytest.mark.chaos
 
 
 @pytest.fixture
-def fleet(one_core: ChaosFleet) -> ChaosFleet:
+def fleet(one_core: Fleet) -> Fleet:
     """One core, and an engine that takes no time."""
     return one_core
 
 
 @pytest.fixture
-def raw(one_core_redis: Raw) -> Raw:
+def raw(one_core_redis: Any) -> Any:
     return one_core_redis
 
 
-def answered_after(fleet: ChaosFleet, began: float) -> float:
+def answered_after(fleet: Fleet, began: float) -> float:
     """Seconds from ``began`` until a question asked now is answered."""
-    with fleet.client() as client:
+    with fleet.client(patience_s=0, timeout_s=10) as client:
         while True:
             try:
                 client.ask("What is the number?", "The number is 1.")
@@ -60,18 +61,18 @@ def answered_after(fleet: ChaosFleet, began: float) -> float:
                 time.sleep(0.05)
 
 
-def make_lingering(fleet: ChaosFleet) -> None:
+def make_lingering(fleet: Fleet) -> None:
     """Leave the drain waiting for more, right after it has answered."""
     with Client(fleet.url) as client:
         client.ask("What is the number?", "The number is 1.")
 
 
-def make_asleep(raw: Raw) -> None:
+def make_asleep(raw: Any) -> None:
     """Wait until the drain has ended: only a message on its queue wakes the core."""
-    eventually(lambda: not raw.exists("cl:bell:chaos/0") and not raw.llen("core.chaos.0"))
+    eventually(lambda: not raw.exists("cl:bell:testhost/0") and not raw.llen("core.testhost.0"))
 
 
-def refuses_writes(raw: Raw) -> bool:
+def refuses_writes(raw: Any) -> bool:
     try:
         raw.set("probe", 1)
         raw.delete("probe")
@@ -80,34 +81,40 @@ def refuses_writes(raw: Raw) -> bool:
     return False
 
 
+def half_open(fleet: Fleet, part: str) -> int:
+    """Leave a part's connections to Redis half-open; return how many there are."""
+    assert fleet.proxy is not None
+    return fleet.proxy.half_open(fleet.ports_of(part))
+
+
 def check(report: Report, what: str, seconds: float, promised: float) -> None:
     report.measured[f"{what} (promised {promised} s)"] = round(seconds, 2)
     assert seconds < NEVER_S
 
 
-def test_half_open_connections_of_a_sleeping_core(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
+def test_half_open_connections_of_a_sleeping_core(fleet: Fleet, raw: Any, report: Report) -> None:
     make_lingering(fleet)
     make_asleep(raw)
     began = time.monotonic()
-    assert fleet.parts["core0"].proxy.half_open() > 0
+    assert half_open(fleet, "core0") > 0
     check(report, "half-open, core asleep: answers again after", answered_after(fleet, began), HALF_OPEN_S)
 
 
-def test_half_open_connections_of_a_lingering_core(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
+def test_half_open_connections_of_a_lingering_core(fleet: Fleet, raw: Any, report: Report) -> None:
     make_lingering(fleet)
     began = time.monotonic()
-    assert fleet.parts["core0"].proxy.half_open() > 0
+    assert half_open(fleet, "core0") > 0
     check(report, "half-open, drain lingers: answers again after", answered_after(fleet, began), HALF_OPEN_S)
 
 
-def test_half_open_connections_of_the_api(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
+def test_half_open_connections_of_the_api(fleet: Fleet, raw: Any, report: Report) -> None:
     make_lingering(fleet)
     began = time.monotonic()
-    assert fleet.parts["api"].proxy.half_open() > 0
+    assert half_open(fleet, "api") > 0
     check(report, "half-open, API: answers again after", answered_after(fleet, began), HALF_OPEN_S)
 
 
-def test_redis_restart(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
+def test_redis_restart(fleet: Fleet, raw: Any, report: Report) -> None:
     make_lingering(fleet)
     with fleet.client() as client:
         job = client.get(client.submit([{"question": "What is the number?", "context": "The number is 1."}]).id, 30)
@@ -119,10 +126,9 @@ def test_redis_restart(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
         assert client.get(job.id).usage == job.usage
 
 
-def test_death_of_the_child(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
+def test_death_of_the_child(fleet: Fleet, raw: Any, report: Report) -> None:
     make_lingering(fleet)
-    eventually(lambda: fleet.child_of(fleet.parts["core0"]) is not None)
-    child = fleet.child_of(fleet.parts["core0"])
+    child = eventually(lambda: fleet.child_of("core0"))
     assert child is not None
     began = time.monotonic()
     os.kill(child, signal.SIGKILL)
@@ -130,7 +136,7 @@ def test_death_of_the_child(fleet: ChaosFleet, raw: Raw, report: Report) -> None
 
 
 @pytest.mark.slow
-def test_redis_that_was_away_for_long(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
+def test_redis_that_was_away_for_long(fleet: Fleet, raw: Any, report: Report) -> None:
     make_lingering(fleet)
     make_asleep(raw)
     fleet.redis.kill()
@@ -139,8 +145,9 @@ def test_redis_that_was_away_for_long(fleet: ChaosFleet, raw: Raw, report: Repor
     check(report, "Redis away for 15 s: answers again after", answered_after(fleet, time.monotonic()), RESTART_S)
 
 
-def test_waiting_callers_are_told_after_a_full_disk(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
+def test_waiting_callers_are_told_after_a_full_disk(fleet: Fleet, raw: Any, report: Report) -> None:
     make_lingering(fleet)
+    assert isinstance(fleet.redis, DurableRedis)
     fleet.redis.fill_disk()
     eventually(lambda: refuses_writes(raw))
     time.sleep(5)  # longer than the API stays silent on its subscription
@@ -152,14 +159,12 @@ def test_waiting_callers_are_told_after_a_full_disk(fleet: ChaosFleet, raw: Raw,
     assert fastest < POLL_S
 
 
-def test_keeper_whose_clock_was_put_back(fleet: ChaosFleet, raw: Raw, report: Report) -> None:
+def test_keeper_whose_clock_was_put_back(fleet: Fleet, raw: Any, report: Report) -> None:
     """Its sweep ends a job that nobody claims, as every process of its core is stopped."""
-    part = fleet.parts["core0"]
-    eventually(lambda: fleet.child_of(part) is not None)
-    child = fleet.child_of(part)
+    child = eventually(lambda: fleet.child_of("core0"))
     assert child is not None
-    fleet.parts["keeper"].clock.move(-6 * 3600)
-    os.kill(part.pid, signal.SIGSTOP)
+    fleet.move_clock("keeper", -6 * 3600)
+    fleet.signal("core0", signal.SIGSTOP)
     os.kill(child, signal.SIGSTOP)
     try:
         with httpx2.Client(base_url=fleet.url, timeout=60) as http:
@@ -169,12 +174,12 @@ def test_keeper_whose_clock_was_put_back(fleet: ChaosFleet, raw: Raw, report: Re
             status = http.get(f"/v1/jobs/{job}", params={"wait": "20"}).json()["status"]
     finally:
         os.kill(child, signal.SIGCONT)
-        os.kill(part.pid, signal.SIGCONT)
+        fleet.signal("core0", signal.SIGCONT)
     assert status == "expired"
     check(report, "keeper's clock put back by 6 h: sweeps again after", time.monotonic() - began, SWEEP_S)
 
 
-def test_redis_that_comes_back_empty_is_told_again_what_each_core_holds(fleet: ChaosFleet, raw: Raw) -> None:
+def test_redis_that_comes_back_empty_is_told_again_what_each_core_holds(fleet: Fleet, raw: Any) -> None:
     before = httpx2.get(f"{fleet.url}/v1/models", timeout=60).json()["data"]
     raw.flushall()
     answered_after(fleet, time.monotonic())

@@ -8,13 +8,12 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import orjson
 import redis
 
 from corelane.domain.dispatch import Ref
-from tests.chaos.server import Raw
 
 #: Pause after Redis was not there, in seconds.
 AWAY_S = 0.05
@@ -49,7 +48,7 @@ class Sight:
 class Connectable(Protocol):
     """A Redis to look at."""
 
-    def client(self) -> Raw:
+    def client(self) -> Any:
         """Return a plain client that repeats nothing."""
 
 
@@ -82,7 +81,7 @@ class Watch:
         if held:
             self.sight.recoveries.append(Recovery(what, time.monotonic(), held))
 
-    def _forever(self, job: Callable[[Raw], None]) -> None:
+    def _forever(self, job: Callable[[Any], None]) -> None:
         try:
             while not self._over.is_set():
                 try:
@@ -93,7 +92,7 @@ class Watch:
         except BaseException as error:
             self._failures.append(error)
 
-    def _read_events(self, raw: Raw) -> None:
+    def _read_events(self, raw: Any) -> None:
         while not self._over.is_set():
             for _, entries in raw.xread({"cl:events": self._last_event}, count=1000, block=500) or ():
                 for entry, fields in entries:
@@ -101,7 +100,7 @@ class Watch:
                     if fields.get("status") in FINAL:
                         self.sight.events[fields["job"]].append(fields["status"])
 
-    def _read_writes(self, raw: Raw) -> None:
+    def _read_writes(self, raw: Any) -> None:
         raw.ping()  # a server that still reads its file would tell of all writes in it again
         with raw.pubsub() as channel:
             channel.psubscribe("__keyspace@0__:cl:out:*")
@@ -110,7 +109,7 @@ class Watch:
                 if message is not None and message["data"] == "hset":
                     self.sight.writes[job_of(message["channel"])] += 1
 
-    def _follow_recoveries(self, raw: Raw) -> None:
+    def _follow_recoveries(self, raw: Any) -> None:
         while not self._over.wait(LOOK_S):
             for recovery in [each for each in self.sight.recoveries if each.seconds is None]:
                 if all(is_answered(raw, job, items) for job, items in recovery.held.items()):
@@ -122,7 +121,7 @@ def job_of(key: str) -> str:
     return key.partition("{")[2].partition("}")[0]
 
 
-def held_by(raw: Raw, core: str) -> dict[str, set[int]]:
+def held_by(raw: Any, core: str) -> dict[str, set[int]]:
     """Return the items under a core's leases, by job."""
     held: dict[str, set[int]] = defaultdict(set)
     for lease in raw.zrange("cl:leases", 0, -1):
@@ -133,13 +132,13 @@ def held_by(raw: Raw, core: str) -> dict[str, set[int]]:
     return dict(held)
 
 
-def is_answered(raw: Raw, job: str, items: set[int]) -> bool:
+def is_answered(raw: Any, job: str, items: set[int]) -> bool:
     """Whether nothing of ``items`` is still to be answered."""
     status = raw.hget(f"cl:job:{{{job}}}", "status")
     return status is None or status in FINAL or items <= set(stored_indexes(raw, job))
 
 
-def stored_indexes(raw: Raw, job: str) -> list[int]:
+def stored_indexes(raw: Any, job: str) -> list[int]:
     """Return the index of every stored result of a job; one that is stored twice is there twice."""
     blobs = raw.hvals(f"cl:out:{{{job}}}")
     return [result["index"] for blob in blobs for result in orjson.loads(blob)]

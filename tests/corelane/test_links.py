@@ -26,8 +26,8 @@ from corelane.store.link.lease import Lease
 from corelane.store.link.link import WRITE_BUFFER_BYTES, AsyncLink, CommonLink
 from corelane.store.link.subscription import Channels, subscribe
 from corelane.store.overdue import read_waits
-from tests.chaos.proxy import Network, Proxy
 from tests.corelane.store_bench import Bench, answer_all
+from tests.tools.proxy import Proxy, proxy_before
 from tests.tools.redis import admin_url, at_port
 from tests.tools.waiting import eventually_async
 
@@ -66,9 +66,8 @@ def settings(settings: Settings) -> Settings:
 
 @pytest.fixture
 def proxy(settings: Settings) -> Iterator[Proxy]:
-    network = Network()
-    yield network.proxy(urlsplit(settings.redis_url).port or 0)
-    network.close()
+    with proxy_before(urlsplit(settings.redis_url).port or 0) as proxy:
+        yield proxy
 
 
 def through(proxy: Proxy, settings: Settings) -> str:

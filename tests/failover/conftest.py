@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import Fleet, start_fleet
+from tests.tools.fleet import Fleet, start_fleet
 
 LINES = pytest.StashKey[list[str]]()
 

@@ -16,7 +16,7 @@ import orjson
 
 from corelane.store import keys
 from tests.failover.conftest import serve_null
-from tests.integration.conftest import Fleet, stop_fleet
+from tests.tools.fleet import Fleet
 from tests.tools.invariants import check_invariants
 from tests.tools.receivers import Receiver
 from tests.tools.servers import Replicated
@@ -124,7 +124,7 @@ class Scene:
         """End all of it."""
         try:
             if self.fleet is not None:
-                assert stop_fleet(self.fleet) == 0
+                assert self.fleet.stop() == 0
         finally:
             self.trio.stop()
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kombu import Queue
@@ -12,16 +12,9 @@ from corelane.errors import StoreUnavailable
 from corelane.settings import Settings
 from corelane.store.link.blocking import Link
 from corelane.store.link.link import AsyncLink
-from tests.chaos.proxy import Network
+from tests.tools.proxy import proxy_before
 from tests.tools.servers import RedisNode, running
 from tests.tools.waiting import eventually
-
-
-@pytest.fixture
-def network() -> Iterator[Network]:
-    network = Network()
-    yield network
-    network.close()
 
 
 def demote(node: RedisNode, primary: RedisNode) -> None:
@@ -29,12 +22,9 @@ def demote(node: RedisNode, primary: RedisNode) -> None:
         client.execute_command("REPLICAOF", "127.0.0.1", primary.port)
 
 
-def test_links_and_celery_leave_a_server_that_became_a_replica(
-    tmp_path_factory: pytest.TempPathFactory, network: Network
-) -> None:
-    old, new = (RedisNode(tmp_path_factory.mktemp("moving")) for _ in range(2))
-    with running(old, new):
-        proxy = network.proxy(old.port)
+def test_links_and_celery_leave_a_server_that_became_a_replica(tmp_path: Path) -> None:
+    old, new = (RedisNode(tmp_path / name) for name in ("old", "new"))
+    with running(old, new), proxy_before(old.port) as proxy:
         url = f"redis://127.0.0.1:{proxy.port}/0"
         link, app = Link(url), make_celery(Settings(redis_url=url))
         failures: list[BaseException] = []

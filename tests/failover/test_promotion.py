@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from tests.failover.scene import Scene
-from tests.integration.conftest import FLOWER
+from tests.tools.fleet import FLOWER
 from tests.tools.receivers import receiver
 from tests.tools.servers import find_tls_server, make_certificates
 

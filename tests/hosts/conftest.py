@@ -5,29 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.hosts.fleet import HostFleet
+from tests.hosts.fleet import HostFleet, running_hosts
 from tests.hosts.network import Switch, need_namespaces
 
-#: So that work is in flight when a host is cut off, the null engine takes its time.
-NULL = {"CORELANE_TARGET": "null", "CORELANE_MODEL": "null", "CORELANE_NULL_BATCH_S": "0.1"}
+#: The built-in model.
+MODEL = {"CORELANE_TARGET": "cpu", "CORELANE_MODEL": "qa-minilm"}
 
 
 @pytest.fixture
 def hosts(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[HostFleet]:
     """Start a fleet on three hosts; skip where there can be none."""
     need_namespaces()
-    settings = NULL
+    settings: dict[str, str] = {}
     if request.config.getoption("--chaos-model"):
-        settings = {"CORELANE_ARTIFACTS_DIR": f"{request.getfixturevalue('built_in_data')}/artifacts"}
-    with Switch(tmp_path) as switch:
-        fleet = HostFleet(tmp_path / "fleet", switch, settings)
-        statuses = {}
-        try:
-            fleet.start()
-            yield fleet
-        finally:
-            statuses = fleet.stop()
-        assert not any(statuses.values()), fleet.last_words()
+        settings = MODEL | {"CORELANE_ARTIFACTS_DIR": f"{request.getfixturevalue('built_in_data')}/artifacts"}
+    with Switch(tmp_path) as switch, running_hosts(HostFleet(tmp_path, switch, settings)) as fleet:
+        yield fleet
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -65,7 +65,7 @@ def flood(load: Load, seed: int) -> Iterator[None]:
 @pytest.mark.timeout(600)
 def test_host_that_is_cut_off_loses_and_repeats_nothing(hosts: HostFleet, seed: int) -> None:
     victim = hosts.workers[seed % 2]
-    with hooks(seed, hosts.switch.address) as found, Watch(hosts.redis) as watch:
+    with hooks(seed, hosts.address) as found, Watch(hosts.redis) as watch:
         with Load(hosts.url, seed, FOLLOWING, MOST_ITEMS, steady=STEADY, hook=found.url) as load, flood(load, seed):
             refuse_duplicate_host(hosts)
             for _ in range(MOST_CUTS):

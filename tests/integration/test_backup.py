@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from corelane.cli.app import make_cli
 from tests.integration.asked_jobs import Asker, items
-from tests.integration.conftest import Fleet, end_fleet, start_fleet
+from tests.tools.fleet import Fleet, start_fleet
 from tests.tools.receivers import receiver
 from tests.tools.snippets import ROOT
 from tests.tools.waiting import eventually
@@ -90,7 +90,7 @@ def test_service_restored_from_a_backup_under_load_goes_on_with_all_it_had_accep
             with called(second, key[:-4] + "AAAA") as stranger:
                 assert stranger.get("/v1/jobs").status_code == 401
         finally:
-            end_fleet(second)
+            second.end()
     assert "made a" not in second.log.read_text()
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import Fleet
+from tests.tools.fleet import Fleet
 from tests.tools.waiting import eventually
 
 OK = {"question": "Who?", "context": "Ada."}

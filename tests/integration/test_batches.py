@@ -3,8 +3,8 @@
 import openai
 import pytest
 
-from tests.integration.conftest import Fleet
 from tests.tools.batches import client_of, create, finished, line, lines_of, numbers
+from tests.tools.fleet import Fleet
 from tests.tools.waiting import eventually
 
 TOWER = "The Eiffel Tower was completed in March 1889 and is 330 metres tall. Gustave Eiffel's company built it."

@@ -13,7 +13,7 @@ from corelane.domain.jobs import Job, JobStatus, Result
 from corelane.errors import ServiceError
 from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.wire import Question
-from tests.integration.conftest import Fleet
+from tests.tools.fleet import Fleet
 from tests.tools.question_jobs import QuestionLines
 from tests.tools.waiting import eventually
 

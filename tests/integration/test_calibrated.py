@@ -4,8 +4,8 @@ import json
 
 from corelane.artifacts.calibration import SHIPPED_NAME
 from corelane.tasks.question_answering.wire import Question
-from tests.integration.conftest import Fleet
 from tests.tools.artifacts import ROOT
+from tests.tools.fleet import Fleet
 
 PASSAGE = "The Eiffel Tower was completed in March 1889 and is 330 metres tall."
 OTHER = "Otters, which had vanished from the valley by the 1970s, returned after the water became cleaner."

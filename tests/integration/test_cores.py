@@ -15,7 +15,7 @@ from corelane.broker.app import make_celery
 from corelane.metrics.liveness import HealthProbe, judge, read_liveness
 from corelane.settings import Settings
 from corelane.tasks.question_answering.wire import Question
-from tests.integration.conftest import FLOWER, Fleet, parent_of
+from tests.tools.fleet import FLOWER, Fleet, parent_of
 from tests.tools.waiting import eventually
 
 #: Items of a job whose core is taken away: some seconds of work for two cores.

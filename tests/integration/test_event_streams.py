@@ -17,9 +17,9 @@ import redis
 
 from corelane.domain.ids import new_job_id
 from corelane.settings import Settings
-from tests.chaos.proxy import Network, Proxy
 from tests.conftest import free_port
 from tests.corelane.store_bench import VERSION, Bench, answered, claimed
+from tests.tools.proxy import Proxy, proxy_before
 from tests.tools.redis import at_port
 from tests.tools.sse import Told, parse_blocks, read_story
 from tests.tools.waiting import eventually
@@ -85,9 +85,8 @@ def own_api(redis_url: str, tmp_path: Path) -> Iterator[Api]:
 @pytest.fixture
 def proxy(redis_url: str) -> Iterator[Proxy]:
     """Stands before Redis."""
-    network = Network()
-    yield network.proxy(int(redis_url.rpartition(":")[2].partition("/")[0]))
-    network.close()
+    with proxy_before(int(redis_url.rpartition(":")[2].partition("/")[0])) as proxy:
+        yield proxy
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import Fleet, end_fleet, start_fleet
+from tests.tools.fleet import Fleet, start_fleet
 
 CHECKS = (
     "not_a_server_error",
@@ -27,7 +27,7 @@ def null_fleet(tmp_path: Path) -> Iterator[Fleet]:
     """Start a service of its own, as requests may move aliases and unload versions; its core answers at once."""
     fleet = start_fleet(tmp_path, tmp_path, "--cores", "1", "--no-flower", CORELANE_TARGET="null")
     yield fleet
-    end_fleet(fleet)
+    fleet.end()
 
 
 def test_every_answer_to_any_request_is_foreseen(

@@ -19,7 +19,7 @@ from corelane.artifacts.manifest import Artifact
 from corelane.cli.app import make_cli
 from corelane.client import Client
 from corelane.errors import ServiceError
-from tests.integration.conftest import Fleet, end_fleet, start_fleet
+from tests.tools.fleet import Fleet, start_fleet
 from tests.tools.receivers import Receiver, receiver
 from tests.tools.waiting import eventually
 
@@ -48,7 +48,7 @@ def guarded(tiny_artifact: Artifact, tmp_path_factory: pytest.TempPathFactory, c
     }
     fleet = start_fleet(folder, tiny_artifact.path.parents[2], "--cores", "1", "--no-flower", **settings)
     yield fleet
-    end_fleet(fleet)
+    fleet.end()
 
 
 @pytest.fixture(scope="module")

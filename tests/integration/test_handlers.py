@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.integration.conftest import Fleet, end_fleet, start_fleet
+from tests.tools.fleet import Fleet, start_fleet
 from tests.tools.snippets import ROOT
 from tests.tools.waiting import eventually
 
@@ -30,7 +30,7 @@ def shop(built_in_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     artifacts = shutil.copytree(built_in_data / "artifacts", folder / "artifacts", copy_function=os.link)
     fleet = start_fleet(folder, artifacts, CORELANE_CORE_RESTARTS="50", **ENVIRONMENT)
     yield fleet
-    end_fleet(fleet)
+    fleet.end()
 
 
 def run(fleet: Fleet, *arguments: str, **env: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 from corelane.artifacts.manifest import Artifact
 from corelane.client import Client
 from corelane.tasks.question_answering.wire import Question
-from tests.integration.conftest import Fleet, parent_of, start_fleet, stop_fleet
+from tests.tools.fleet import Fleet, parent_of, start_fleet
 from tests.tools.neuron import Machine, holder, inject, neuron_environment
 from tests.tools.waiting import eventually
 
@@ -42,9 +42,8 @@ def inf1_fleet(
     root = neuron_artifacts["inf1"].path.parent.parent.parent
     folder = tmp_path_factory.mktemp("inf1-fleet")
     fleet = start_fleet(folder, root, "--cores", "1", "--no-flower", **settings, **neuron_environment(machine))
-    fleet.cores = 1
     yield fleet
-    assert stop_fleet(fleet) == 0
+    assert fleet.stop() == 0
     assert holder(machine, 0) is None
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from corelane.tasks.question_answering.wire import Question
 from tests.api.wires import request
-from tests.integration.conftest import Fleet
+from tests.tools.fleet import Fleet
 from tests.tools.javascript import run_javascript
 from tests.tools.passages import PASSAGES
 from tests.tools.waiting import eventually

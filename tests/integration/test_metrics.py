@@ -20,8 +20,8 @@ import pytest
 import redis
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.chaos.processes import launch
 from tests.conftest import free_port
+from tests.tools.fleet import launch
 from tests.tools.invariants import check_invariants
 from tests.tools.redis import admin_url
 from tests.tools.waiting import eventually

@@ -12,10 +12,10 @@ import pytest
 import redis
 
 from corelane.metrics.definitions import ALL, MetricKind
-from tests.integration.conftest import Fleet
 from tests.integration.test_event_streams import Api
 from tests.monitoring.prometheus import Prometheus, prometheus, rules
 from tests.monitoring.queries import MARKS, PANELS, RULES, named_metrics
+from tests.tools.fleet import Fleet
 from tests.tools.passages import PASSAGES
 from tests.tools.receivers import receiver
 from tests.tools.waiting import eventually

@@ -22,9 +22,9 @@ from corelane.client import Client
 from corelane.domain.jobs import Result
 from corelane.metrics.liveness import HealthProbe, judge, read_liveness
 from corelane.tasks.question_answering.wire import Question
-from tests.integration.conftest import Fleet, parent_of, start_fleet, stop_fleet
 from tests.monitoring.prometheus import prometheus
 from tests.monitoring.queries import DEVICE_PANELS
+from tests.tools.fleet import Fleet, parent_of, start_fleet
 from tests.tools.neuron import STAND_IN, Machine, inject, neuron_environment
 from tests.tools.waiting import eventually
 
@@ -82,10 +82,9 @@ def neuron_fleet(
     }
     env = settings | neuron_environment(machine)
     fleet = start_fleet(folder, artifact.path.parent.parent.parent, "--cores", "2", "--no-flower", **env)
-    fleet.cores = 2
     freeing.join()
     yield fleet
-    assert stop_fleet(fleet) == 0
+    assert fleet.stop() == 0
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from corelane.domain.api_keys import Scope
 from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
 from tests.conftest import free_port
-from tests.integration.conftest import WEBHOOK_SECRET, Fleet
+from tests.tools.fleet import WEBHOOK_SECRET, Fleet
 from tests.tools.snippets import ROOT, Snippet, snippets
 
 

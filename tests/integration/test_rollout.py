@@ -17,8 +17,8 @@ from corelane.cli.app import make_cli
 from corelane.domain.jobs import Job
 from corelane.errors import ServiceError
 from tests.conftest import copy_artifact
-from tests.integration.conftest import Fleet, end_fleet, start_fleet
 from tests.tools.artifacts import compile_model, keep_tiny_artifact, save_tiny_model
+from tests.tools.fleet import Fleet, start_fleet
 from tests.tools.waiting import eventually
 
 BUCKETS = "4x32,2x64"
@@ -45,7 +45,7 @@ def rolling(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fl
     """Start a fleet that serves the first version; later versions are compiled while it runs."""
     fleet = start_fleet(tmp_path_factory.mktemp("rolling"), root, "--no-flower", CORELANE_MODEL="tiny-qa")
     yield fleet
-    end_fleet(fleet)
+    fleet.end()
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,9 +23,9 @@ from corelane.cli.app import make_cli
 from corelane.cli.doctor import check_service
 from corelane.settings import Settings
 from corelane.tasks.question_answering.wire import Question
-from tests.integration.conftest import FLOWER, Fleet, end_fleet, start_fleet, stop_fleet
 from tests.integration.test_bad_input import children
 from tests.tools.fakes import save_server_stand_in
+from tests.tools.fleet import FLOWER, Fleet, launch_fleet, start_fleet
 from tests.tools.redis import client_of
 from tests.tools.waiting import eventually
 
@@ -43,14 +42,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Fleet]]:
     installed = save_server_stand_in(tmp_path_factory.mktemp("bin"), "Redis server v=7.0.15 sha=00000000:0").parent
     path = os.pathsep.join((str(installed), os.environ["PATH"]))
     common = {"CORELANE_TARGET": "null", "CORELANE_WEBHOOK_SECRET": "", "PATH": path}
-    with ThreadPoolExecutor(len(folders)) as pool:
-        starts = [
-            pool.submit(start_fleet, folder, folder, "--cores", "1", **common, **own)
-            for folder, own in zip(folders, ({}, SLOW), strict=True)
-        ]
-    fleets = [start.result() for start in starts]
-    yield fleets
-    assert not any(stop_fleet(fleet) for fleet in fleets if fleet.process.poll() is None)
+    fleets = [
+        launch_fleet(folder, folder, "--cores", "1", **common, **own)
+        for folder, own in zip(folders, ({}, SLOW), strict=True)
+    ]
+    yield [fleet.wait_ready() for fleet in fleets]
+    assert not any(fleet.stop() for fleet in fleets if fleet.process.poll() is None)
 
 
 def alive(pid: int) -> bool:
@@ -251,7 +248,7 @@ def test_ctrl_c_stops_every_part_in_order_and_the_work_that_waits_is_done_after_
     with fleet.client() as client:
         job, lines = client.submit(items), client.submit_lines(items)
         eventually(lambda: client.get(job.id).counts.succeeded > 0)
-    assert stop_fleet(fleet) == 0
+    assert fleet.stop() == 0
     assert not any(alive(pid) for pid in parts)
     assert b"stopped" in fleet.log.read_bytes()
     assert "keep" not in fleet.log.read_text(errors="replace").rpartition("stopping:")[2].replace("keeper", "")
@@ -268,7 +265,7 @@ def test_ctrl_c_stops_every_part_in_order_and_the_work_that_waits_is_done_after_
                 assert final.finished_at is not None
                 assert datetime.fromisoformat(final.finished_at) > restarted
     finally:
-        end_fleet(second)
+        second.end()
     [told] = [line for line in lines_of(second) if "no secret that signs" in line["event"]]
     assert told["level"] == "warning"
     assert len(base64.b64decode(secret.read_text().strip().removeprefix("whsec_"))) == 32

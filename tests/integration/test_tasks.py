@@ -20,10 +20,10 @@ from compile.model.timing import one_thread
 from corelane.domain.jobs import DEFAULT_TASK, Job
 from corelane.tasks.registry import task_named
 from tests.conftest import copy_artifact
-from tests.integration.conftest import Fleet, end_fleet, start_fleet
 from tests.integration.test_handlers import ENVIRONMENT
 from tests.tasks.tiny import TASKS, alike, compiled, save_task
 from tests.tools.artifacts import keep_tiny_artifact
+from tests.tools.fleet import Fleet, start_fleet
 from tests.tools.others_clients import check_cohere, check_hugging_face, check_openai
 from tests.tools.waiting import eventually
 
@@ -56,7 +56,7 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         **ENVIRONMENT,
     )
     yield fleet
-    end_fleet(fleet)
+    fleet.end()
 
 
 def items_of(task: str, seed: int) -> list[dict[str, Any]]:

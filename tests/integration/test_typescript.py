@@ -8,7 +8,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.integration.conftest import Fleet
+from tests.tools.fleet import Fleet
 
 HERE = Path(__file__).parents[1] / "typescript"
 TOOLS = HERE / "node_modules" / ".bin"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from tests.integration.conftest import WEBHOOK_SECRET, Fleet
+from tests.tools.fleet import WEBHOOK_SECRET, Fleet
 from tests.tools.receivers import Post, receiver
 from tests.tools.waiting import eventually
 

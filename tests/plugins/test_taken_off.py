@@ -12,7 +12,7 @@ import pytest
 
 from corelane.plugin import GROUP, all_plugins
 from corelane.tasks.question_answering.wire import Question
-from tests.integration.conftest import start_fleet, stop_fleet
+from tests.tools.fleet import start_fleet
 from tests.tools.redis import admin_url, client_of
 
 #: The plugins that come with Corelane, those in the folder of a task too.
@@ -132,7 +132,7 @@ def test_fleet_answers_without_any_plugin(tmp_path: Path) -> None:
         assert fleet.api.get("/metrics").is_success
         assert fleet.api.get("/openapi.json").is_success
     finally:
-        assert stop_fleet(fleet) == 0
+        assert fleet.stop() == 0
     assert "error" not in {
         json.loads(line).get("level") for line in fleet.log.read_text().splitlines() if line[:1] == "{"
     }

@@ -5,8 +5,7 @@ from typing import Any
 import orjson
 from openai import OpenAI
 
-from tests.chaos.fleet import ChaosFleet
-from tests.integration.conftest import Fleet
+from tests.tools.fleet import Fleet
 from tests.tools.waiting import eventually
 
 FINAL = ("completed", "failed", "expired", "cancelled")
@@ -22,7 +21,7 @@ def numbers(first: int, count: int, **body: Any) -> list[bytes]:
     return [line(f"n{n}", "What is the number?", context.format(n), **body) for n in range(first, first + count)]
 
 
-def client_of(fleet: Fleet | ChaosFleet, key: str = "batches") -> OpenAI:
+def client_of(fleet: Fleet, key: str = "batches") -> OpenAI:
     return OpenAI(base_url=f"{fleet.url}/v1", api_key=key, max_retries=0)
 
 

@@ -5,6 +5,7 @@ knows Corelane's data.
 """
 
 import os
+import resource
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -17,14 +18,18 @@ from typing import Any
 
 import redis
 
+from corelane.cli.redis_server import server_argv
 from corelane.engine.cores import die_with_parent
 from tests.conftest import free_port
 from tests.redis_servers.debian import SERVERS
-from tests.tools.redis import client_of, server_binary
+from tests.tools.redis import admin_url, client_of, server_binary, service_url, users_file
 from tests.tools.waiting import eventually
 
 #: Servers of ``make redis-servers`` that are tried where one must speak TLS, which the bundled one does not.
 SPEAK_TLS = ("redis-8.0", "redis-7.0", "valkey-8.1")
+
+#: Bytes that fit on a full disk; less than a second of load.
+LAST_ROOM_BYTES = 16_384
 
 #: What the Sentinels call the primary.
 PRIMARY = "corelane"
@@ -171,6 +176,52 @@ class RedisNode:
         if self.process is None:
             raise RuntimeError("it was not started")
         return self.process
+
+
+class DurableRedis(RedisNode):
+    """One under which nothing that was accepted may be lost, as the service starts it, but with ``appendfsync always``.
+
+    Its disk is filled by a limit on the size of its files (RLIMIT_FSIZE): an ordinary user may set it on a running
+    process, and the server sees a failed write either way. A server of that setting ends itself when a write fails, so
+    for the time of a full disk it runs at ``everysec``, and is not to be killed.
+    """
+
+    @property
+    def url(self) -> str:
+        """Return its URL, as the service gets it."""
+        return service_url(self.port)
+
+    def client(self) -> Any:
+        """Return a plain client that repeats nothing and waits for nothing long."""
+        return client_of(admin_url(self.url), 3)
+
+    def argv(self, *more: str) -> list[str]:
+        """Return the command that runs it; it tells of writes."""
+        own = server_argv(self._binary, self.folder, self.port, users_file(self.folder))
+        own += ["--logfile", str(self.folder / "redis.log"), "--appendfsync", "always"]
+        return [*own, "--notify-keyspace-events", "Kh", *more]
+
+    def fill_disk(self) -> None:
+        """Let its append-only file grow by almost nothing more."""
+        with self.client() as client:
+            client.config_set("appendfsync", "everysec")
+        size = max(file.stat().st_size for file in (self.folder / "appendonlydir").glob("*.incr.aof"))
+        self._limit_files(size + LAST_ROOM_BYTES)
+
+    def free_disk(self) -> None:
+        """Room again; returns once the server has written what it owes."""
+        self._limit_files(resource.RLIM_INFINITY)
+        with self.client() as client:
+            eventually(lambda: client.info("persistence")["aof_last_write_status"] == "ok")
+            client.config_set("appendfsync", "always")
+
+    def limit_memory(self, limit_bytes: int) -> None:
+        """Refuse writes beyond so many bytes; 0 ends it."""
+        with self.client() as client:
+            client.config_set("maxmemory", limit_bytes)
+
+    def _limit_files(self, most_bytes: int) -> None:
+        resource.prlimit(self._running().pid, resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY))
 
 
 class SentinelNode(RedisNode):

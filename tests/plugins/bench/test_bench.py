@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from corelane.cli.app import make_cli
 from corelane.tasks.registry import TASKS
-from tests.integration.conftest import Fleet, start_fleet, stop_fleet
+from tests.tools.fleet import Fleet, start_fleet
 
 
 def bench(fleet: Fleet, *options: str) -> Result:
@@ -103,7 +103,7 @@ def null(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     folder = tmp_path_factory.mktemp("null")
     found = start_fleet(folder, folder, "--no-flower", CORELANE_TARGET="null")
     yield found
-    stop_fleet(found)
+    found.stop()
 
 
 @pytest.mark.parametrize("task", TASKS)

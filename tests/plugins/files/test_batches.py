@@ -21,9 +21,9 @@ from corelane.settings import Settings
 from corelane.store.file_storage import open_storage
 from corelane.store.link.blocking import Link
 from corelane.tasks.results import failed_result
-from tests.chaos.processes import armed
 from tests.corelane.store_bench import answer_all, answered, claimed
 from tests.plugins.files.batch_bench import BatchBench, line
+from tests.tools.fleet import armed
 
 
 @pytest.fixture

@@ -25,9 +25,9 @@ from corelane.store.feeding import Feeder
 from corelane.tasks.question_answering.cli.batch import batch
 from corelane.tasks.registry import TASKS
 from tests.api.conftest import Service, run_service
-from tests.chaos.processes import armed
 from tests.corelane.store_bench import VERSION, answer_all
 from tests.plugins.files.test_references import lines
+from tests.tools.fleet import armed
 from tests.tools.s3 import put
 from tests.tools.told_core import FORMED, telling
 from tests.tools.waiting import eventually

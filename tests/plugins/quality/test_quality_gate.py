@@ -8,7 +8,7 @@ from typer.testing import CliRunner, Result
 from corelane.cli.commands import CommandGroup
 from corelane.tasks.question_answering.quality.evaluate import evaluate
 from corelane.tasks.question_answering.wire import Question
-from tests.integration.conftest import Fleet
+from tests.tools.fleet import Fleet
 
 HERE = Path(__file__).parent
 

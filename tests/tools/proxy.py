@@ -2,16 +2,16 @@
 come from given ports.
 
 Half-open is what a crashed router leaves behind: what is written on old connections vanishes, both ways, and nobody
-closes them, while new connections work. All proxies of a fleet live in one thread.
+closes them, while new connections work.
 """
 
 import asyncio
 import socket
 import struct
 import threading
-from collections.abc import Awaitable, Callable, Collection
-from contextlib import suppress
-from typing import TypeVar
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -20,39 +20,6 @@ CHUNK = 1 << 16
 
 #: SO_LINGER on, for 0 seconds: closing sends a reset.
 RESET = struct.pack("ii", 1, 0)
-
-
-class Network:
-    """The thread all proxies run in."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="network", daemon=True)
-        self._thread.start()
-        self._proxies: list[Proxy] = []
-
-    def proxy(self, port: int) -> "Proxy":
-        """Start a proxy on a port of its own, before ``port`` of this machine."""
-        proxy = Proxy(self, port)
-        self.do(proxy.listen)
-        self._proxies.append(proxy)
-        return proxy
-
-    def do(self, action: Callable[[], Awaitable[T]]) -> T:
-        """Run something in the proxies' thread; its result."""
-
-        async def run() -> T:
-            return await action()
-
-        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(10)
-
-    def close(self) -> None:
-        """End every connection and the thread."""
-        for proxy in self._proxies:
-            self.do(proxy.close)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(60)
-        self._loop.close()
 
 
 class Wire:
@@ -89,6 +56,11 @@ class Wire:
             end.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
             end.transport.abort()
 
+    def swallow(self) -> bool:
+        """Lose what comes from now on; return whether it was not so before."""
+        swallowed, self.swallows = self.swallows, True
+        return not swallowed
+
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError, OSError):
             while data := await reader.read(CHUNK):
@@ -101,88 +73,72 @@ class Wire:
 
 
 class Proxy:
-    """One port; its methods are called from any thread."""
+    """One port, in a thread of its own; its methods are called from any thread. Without ports they strike all."""
 
-    def __init__(self, network: Network, upstream_port: int) -> None:
-        self.port = 0
+    def __init__(self, upstream_port: int) -> None:
+        """Open a port before ``upstream_port`` of this machine."""
+        self.upstream_port = upstream_port
         self.delay_s = 0.0
         self.flows = asyncio.Event()
         self.flows.set()
-        self._network = network
-        self.upstream_port = upstream_port
         self._wires: dict[Wire, asyncio.Task[None]] = {}
-        self._server: asyncio.Server | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self._thread.start()
+        self._server = self._do(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self.port: int = self._server.sockets[0].getsockname()[1]
 
     def cut(self, ports: Collection[int] | None = None) -> int:
         """Reset every connection; how many there were. New ones are accepted."""
-
-        async def act() -> int:
-            wires = self._chosen(ports)
-            for wire in wires:
-                wire.reset()
-            return len(wires)
-
-        return self._network.do(act)
+        return self._each(Wire.reset, ports)
 
     def half_open(self, ports: Collection[int] | None = None) -> int:
-        """From now on swallow what comes on the connections there are, for good; how many there were."""
-
-        async def act() -> int:
-            wires = [wire for wire in self._chosen(ports) if not wire.swallows]
-            for wire in wires:
-                wire.swallows = True
-            return len(wires)
-
-        return self._network.do(act)
+        """From now on swallow what comes on the connections there are, for good; how many there are."""
+        return self._each(Wire.swallow, ports)
 
     def delay(self, seconds: float, ports: Collection[int] | None = None) -> None:
         """Hold back each piece for so long, each way; 0 ends it. Without ports, on new connections too."""
-
-        async def act() -> None:
-            if ports is None:
-                self.delay_s = seconds
-            for wire in self._chosen(ports):
-                wire.delay_s = seconds
-
-        self._network.do(act)
+        if ports is None:
+            self.delay_s = seconds
+        self._each(lambda wire: setattr(wire, "delay_s", seconds), ports)
 
     def stall(self, ports: Collection[int] | None = None) -> None:
         """Let nothing through until ``flow``; nothing is lost. Without ports, on new connections neither."""
-
-        async def act() -> None:
-            if ports is None:
-                self.flows.clear()
-            for wire in self._chosen(ports or ()):
-                wire.flows.clear()
-
-        self._network.do(act)
+        if ports is None:
+            self._loop.call_soon_threadsafe(self.flows.clear)
+        self._each(lambda wire: wire.flows.clear(), ports or ())
 
     def flow(self, ports: Collection[int] | None = None) -> None:
         """End a stall."""
+        self._loop.call_soon_threadsafe(self.flows.set)
+        self._each(lambda wire: wire.flows.set(), ports)
+
+    def close(self) -> None:
+        """End the port, every connection and the thread; harmless if it is over."""
+        if self._loop.is_closed():
+            return
 
         async def act() -> None:
-            self.flows.set()
-            for wire in self._chosen(ports):
-                wire.flows.set()
-
-        self._network.do(act)
-
-    def _chosen(self, ports: Collection[int] | None) -> list[Wire]:
-        return [wire for wire in self._wires if ports is None or wire.port in ports]
-
-    async def listen(self) -> None:
-        """Open the port; in the network's thread."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def close(self) -> None:
-        """Close the port and every connection; in the network's thread."""
-        if self._server is not None:
             self._server.close()
-        for wire, task in list(self._wires.items()):
-            wire.reset()
-            task.cancel()
-        await asyncio.gather(*self._wires.values(), return_exceptions=True)
+            for wire, task in list(self._wires.items()):
+                wire.reset()
+                task.cancel()
+            await asyncio.gather(*self._wires.values(), return_exceptions=True)
+
+        self._do(act())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(60)
+        self._loop.close()
+
+    def _do(self, action: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(action, self._loop).result(10)
+
+    def _each(self, action: Callable[[Wire], object], ports: Collection[int] | None) -> int:
+        async def act() -> int:
+            wires = [wire for wire in self._wires if ports is None or wire.port in ports]
+            return sum(action(wire) is not False for wire in wires)
+
+        return self._do(act())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -190,8 +146,7 @@ class Proxy:
         except OSError:
             writer.transport.abort()
             return
-        wire = Wire(self, writer, far_writer)
-        task = asyncio.current_task()
+        wire, task = Wire(self, writer, far_writer), asyncio.current_task()
         assert task is not None
         self._wires[wire] = task
         try:
@@ -199,3 +154,13 @@ class Proxy:
                 await wire.carry(reader, far_reader)
         finally:
             del self._wires[wire]
+
+
+@contextmanager
+def proxy_before(port: int) -> Iterator[Proxy]:
+    """Start a proxy before a port of this machine, and end it."""
+    proxy = Proxy(port)
+    try:
+        yield proxy
+    finally:
+        proxy.close()

@@ -1,9 +1,9 @@
-"""Runs first in every process of a chaos fleet: its wall clock can be moved while it runs, and its library changed.
+"""Runs first in every process of a shaken fleet: its wall clock can be moved while it runs, and its library changed.
 
-The shift of the clock stands in a file of eight bytes that the fleet writes (CHAOS_CLOCK). Where all parts have one
-environment, as under `corelane serve`, CHAOS_FOLDER has such a file for each part, and perhaps the points of
-its next life (CHAOS_POINTS). CHAOS_LIBRARY names another folder of the Lua library: how the audit is shown a product
-that is broken.
+The shift of the clock stands in a file of eight bytes that tests write (CHAOS_CLOCK). Where all parts have one
+environment, as under `corelane serve`, CHAOS_FOLDER has such a file for each part, and perhaps the points of its next
+life (CHAOS_POINTS); and the Redis of `serve` has each write on disk before it answers, and tells of writes.
+CHAOS_LIBRARY names another folder of the Lua library: how the audit is shown a product that is broken.
 """
 
 import datetime
@@ -18,8 +18,10 @@ from typing import Any
 
 def move_clock(path: str) -> None:
     """Add what the file says, in seconds, to everything that tells the time of day."""
-    with Path(path).open("rb") as file:
-        shift = mmap.mmap(file.fileno(), 8, prot=mmap.PROT_READ)
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR)
+    os.ftruncate(descriptor, 8)
+    shift = mmap.mmap(descriptor, 8, prot=mmap.PROT_READ)
+    os.close(descriptor)
     real_time, real_time_ns, real_datetime = time.time, time.time_ns, datetime.datetime
 
     def shift_s() -> float:
@@ -69,17 +71,34 @@ def arm(file: Path) -> None:
         pass
 
 
+def keep_writes() -> None:
+    """Start Redis as one that loses nothing that was accepted."""
+    from corelane.cli import redis_server
+
+    real = redis_server.server_argv
+    redis_server.server_argv = lambda *given: [
+        *real(*given),
+        "--appendfsync",
+        "always",
+        "--notify-keyspace-events",
+        "Kh",
+    ]
+
+
 if "CHAOS_FOLDER" in os.environ and (part := part_of(sys.orig_argv)):
     arm(Path(os.environ["CHAOS_FOLDER"]) / f"{part}.points")
     os.environ["CHAOS_CLOCK"] = f"{os.environ['CHAOS_FOLDER']}/{part}.clock"
 
 if "CHAOS_CLOCK" in os.environ:
-    move_clock(os.environ["CHAOS_CLOCK"])
+    move_clock(os.environ["CHAOS_CLOCK"])  # before anything keeps the real one
 
 if "CHAOS_LIBRARY" in os.environ:
     from corelane.store.link import library
 
     library.FOLDER = Path(os.environ["CHAOS_LIBRARY"])
+
+if "CHAOS_FOLDER" in os.environ and "serve" in sys.orig_argv:
+    keep_writes()
 
 if "CHAOS_POINTS" in os.environ:
     import kill_points  # type: ignore[import-not-found]

@@ -9,8 +9,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tests.chaos.proxy import Network, Proxy
-from tests.chaos.sockets import ports_of
+from tests.tools.fleet import ports_of
+from tests.tools.proxy import Proxy, proxy_before
 
 #: Without an answer for this long, in seconds, a connection is silent.
 SILENT_S = 2
@@ -18,9 +18,8 @@ SILENT_S = 2
 
 @pytest.fixture
 def proxy(raw: redis.Redis) -> Iterator[Proxy]:
-    network = Network()
-    yield network.proxy(raw.get_connection_kwargs()["port"])
-    network.close()
+    with proxy_before(raw.get_connection_kwargs()["port"]) as proxy:
+        yield proxy
 
 
 def connect(proxy: Proxy, timeout_s: float = 30) -> redis.Redis:
@@ -78,9 +77,5 @@ def test_stalled_connection_goes_on_where_it_stood(proxy: Proxy) -> None:
 
 
 def test_redis_that_is_away_looks_like_a_reset(raw: redis.Redis) -> None:
-    network = Network()
-    try:
-        with connect(network.proxy(1)) as client, pytest.raises(redis.ConnectionError):
-            client.ping()
-    finally:
-        network.close()
+    with proxy_before(1) as proxy, connect(proxy) as client, pytest.raises(redis.ConnectionError):
+        client.ping()

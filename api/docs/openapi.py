@@ -75,7 +75,7 @@ def add_common_responses(document: dict[str, Any], *, requires_keys: bool) -> No
 def add_forms(document: dict[str, Any]) -> None:
     """Add the forms of the tasks. A body may be valid for several tasks, so that is `anyOf`; a result is of one."""
     bodies = [forms(task).request for task in TASKS.values()]
-    lines = [form for task in TASKS.values() for form in (task.item, forms(task).lines)]
+    lines = [form for task in TASKS.values() for form in (task.item, forms(task).head)]
     results = [task.result for task in TASKS.values()]
     wanted: list[Any] = [(form, "validation") for form in (*bodies, *lines)]
     _, made = models_json_schema(

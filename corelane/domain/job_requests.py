@@ -48,7 +48,7 @@ def require_few_rows(items: Sequence[Any], rows_by: str, shared: int = 1) -> Non
 
 
 class LinesHead(JobHead):
-    """The first line of a job that is sent as lines."""
+    """A job without its items: the first line of one that is sent as lines, and what a retry or a batch asks for."""
 
     results_window: int | None = Field(
         None,

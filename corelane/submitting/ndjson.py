@@ -147,7 +147,7 @@ def check_line(checker: ItemChecker, line: InputLine) -> Item | BadItem:
 
 def read_head(settings: Settings, task: Task, where: str, value: Mapping[str, Any]) -> LinesHead | None:
     """Return the head that a first line is, or None if it is an item; raise InvalidInput or TooLarge for a bad head."""
-    form = forms(task).lines
+    form = forms(task).head
     is_item = "id" in value or not item_fields().isdisjoint(value)
     if "model" not in value and task.item.model_config.get("extra") == "allow":
         is_item = is_item or not value.keys() <= form.model_fields.keys()
@@ -165,7 +165,7 @@ def read_head(settings: Settings, task: Task, where: str, value: Mapping[str, An
 def item_fields() -> frozenset[str]:
     """Return the names of fields by which a first line is known to be an item, of any task: no head has them."""
     names = {name for task in TASKS.values() for name in task.item.model_fields}
-    return frozenset(names - {name for task in TASKS.values() for name in forms(task).lines.model_fields} - {"id"})
+    return frozenset(names - {name for task in TASKS.values() for name in forms(task).head.model_fields} - {"id"})
 
 
 class NdjsonBody:
@@ -191,7 +191,7 @@ class NdjsonBody:
         #: The number and the value of the first line, and whether that is an item.
         self._first: tuple[int, dict[str, Any]] = 0, {}
         self._is_item = False
-        self.head: LinesHead = forms(task_named(DEFAULT_TASK)).lines()
+        self.head: LinesHead = forms(task_named(DEFAULT_TASK)).head()
 
     async def read_head(self) -> None:
         """Read up to the first item; raise InvalidInput or TooLarge."""
@@ -211,7 +211,7 @@ class NdjsonBody:
         task = await self._tasks.of_model(model if isinstance(model, str) else DEFAULT_ALIAS, again=True)
         head = read_head(self._settings, task, f"line {number}", value)
         self._is_item = head is None
-        self.head = forms(task).lines() if head is None else head
+        self.head = forms(task).head() if head is None else head
 
     async def keep(self) -> tuple[str, ItemFile]:
         """Read the items into a file; return the id of the new job, and the file.

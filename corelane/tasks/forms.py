@@ -17,10 +17,9 @@ from corelane.tasks.task import Task
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """A job without its items, the first line of one that is sent as lines, and the body of one as JSON."""
+    """A job without its items, which is the first line of one that is sent as lines; and the body of one as JSON."""
 
-    head: type[JobHead]
-    lines: type[LinesHead]
+    head: type[LinesHead]
     request: type[JobRequest]
 
 
@@ -38,8 +37,7 @@ def form_of(task: Task) -> str:
 @cache
 def forms(task: Task) -> Forms:
     """Return the requests that make jobs of a task."""
-    head, lines, request = (_form(task, base) for base in (JobHead, LinesHead, JobRequest))
-    return Forms(head, lines, request)
+    return Forms(_form(task, LinesHead), _form(task, JobRequest))
 
 
 def _form(task: Task, base: type[JobHead]) -> Any:

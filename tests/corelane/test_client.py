@@ -36,7 +36,7 @@ from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.both_clients import Awaited
 from tests.corelane.stand_in import ITEM, StandIn, many, problem
-from tests.tools.question_jobs import QuestionLines
+from tests.tools.question_jobs import QuestionHead
 
 
 def free_port() -> int:
@@ -96,7 +96,7 @@ def test_an_api_key_that_no_header_can_carry_is_refused_without_being_shown(key:
 
 
 def test_a_job_of_lines_is_sent_as_it_comes(client: Client, service: StandIn) -> None:
-    head = QuestionLines(options=AnswerOptions(top_k=2), contexts={"p": "Grace did."})
+    head = QuestionHead(options=AnswerOptions(top_k=2), contexts={"p": "Grace did."})
     shared = {"id": "last", "question": "Who?", "context_id": "p"}
     items: list[JobItem] = [*many(2500), Question(question="Who?", context="Ada\n did."), shared]
     job = client.submit_lines(iter(items), head)

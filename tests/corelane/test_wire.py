@@ -13,7 +13,7 @@ from corelane.tasks.dialects import line_form
 from corelane.tasks.question_answering.dialects import HfRequest
 from corelane.tasks.question_answering.wire import Question
 from corelane.tasks.registry import DIALECTS
-from tests.tools.question_jobs import QuestionLines, QuestionRequest
+from tests.tools.question_jobs import QuestionHead, QuestionRequest
 
 OK = {"question": "Who?", "context": "Ada."}
 MANY = {f"unknown{number}": 1 for number in range(5000)}
@@ -32,7 +32,7 @@ PLACES: dict[str, tuple[type[BaseModel], Any]] = {
     "offsets": (QuestionRequest, OK | {"options": {"offsets": ONES}}),
     "metadata": (QuestionRequest, OK | {"metadata": MANY}),
     "events": (QuestionRequest, OK | {"webhook": {"url": "https://a.example", "events": ONES}}),
-    "a head": (QuestionLines, MANY | {"contexts": MANY}),
+    "a head": (QuestionHead, MANY | {"contexts": MANY}),
     "inputs": (HfRequest, {"inputs": ONES}),
     "inputs with unknown fields": (HfRequest, {"inputs": [OK | MANY]}),
     "one input": (HfRequest, {"inputs": OK | MANY}),

@@ -14,7 +14,7 @@ from corelane.errors import ServiceError
 from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.wire import Question
 from tests.tools.fleet import Fleet
-from tests.tools.question_jobs import QuestionLines
+from tests.tools.question_jobs import QuestionHead
 from tests.tools.waiting import eventually
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
@@ -68,7 +68,7 @@ def test_job_of_lines_is_answered_in_order_under_its_head(fleet: Fleet) -> None:
     contexts = {f"c{n}": f"The number is {n}. The rest is noise." for n in range(10)}
     shared = ({"id": f"n{n}", "question": "What is the number?", "context_id": f"c{n}"} for n in range(10))
     own = (item for item in short(250) if int(item["id"][1:]) >= 10)
-    head = QuestionLines(options=AnswerOptions(top_k=2), contexts=contexts, metadata={"run": "7"})
+    head = QuestionHead(options=AnswerOptions(top_k=2), contexts=contexts, metadata={"run": "7"})
     with fleet.client() as client:
         job = client.submit_lines((item for part in (shared, own) for item in part), head)
         assert (job.status, job.counts.total, job.metadata) == (JobStatus.QUEUED, 250, {"run": "7"})
@@ -147,7 +147,7 @@ def test_shared_passages_are_answered_as_if_each_item_had_its_own(fleet: Fleet) 
     with fleet.client() as client:
         expected = spans(list(client.iter_results(client.submit(own).id)))
         as_json = client.submit(shared, contexts=PASSAGES)
-        as_lines = client.submit_lines(shared, QuestionLines(contexts=PASSAGES))
+        as_lines = client.submit_lines(shared, QuestionHead(contexts=PASSAGES))
         assert spans(list(client.iter_results(as_json.id))) == expected
         assert spans(list(client.iter_results(as_lines.id))) == expected
     assert ("March 1889", 34, 44) in expected

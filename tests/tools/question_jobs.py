@@ -4,6 +4,4 @@ from corelane.tasks.forms import forms
 from corelane.tasks.question_answering.task import QuestionAnswering
 from corelane.tasks.registry import TASKS
 
-QuestionHead, QuestionLines, QuestionRequest = (
-    getattr(forms(TASKS[QuestionAnswering.name]), form) for form in ("head", "lines", "request")
-)
+QuestionHead, QuestionRequest = (getattr(forms(TASKS[QuestionAnswering.name]), form) for form in ("head", "request"))

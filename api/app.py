@@ -14,7 +14,6 @@ from api.docs.openapi import describe_common_responses
 from api.docs.swagger import add_pages
 from api.errors import add_error_handlers
 from api.middleware.edge import InnerLayer, OuterLayer
-from api.middleware.fast_path import FastPath, fast_routes
 from api.plugin import ApiPlugin
 from api.request_facts import REQUEST_ID
 from api.routes import (
@@ -61,23 +60,9 @@ CORS_READ = (
 #: Statuses that are counted from 0 when the process starts, so that the first errors are seen as an increase.
 BORN_STATUSES = ("500", "503")
 
-#: The modules of core's routes, in the order of the OpenAPI document.
-ROUTES = (
-    *(
-        job_lines,
-        jobs,
-        results,
-        events,
-        deliveries,
-        webhook_secrets,
-        fleet_routes,
-        rollout,
-        pauses,
-        health,
-        tasks,
-    ),
-    dialects,
-)
+#: The modules of core's hot routes, the most frequent first, and of those that FastAPI serves.
+HOT = (job_lines, jobs, health, dialects)
+ROUTES = (jobs, results, events, deliveries, webhook_secrets, fleet_routes, rollout, pauses, health, tasks)
 
 
 def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -> FastAPI:
@@ -118,13 +103,16 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     )
     app.state.app_state = state
     recorder = state.metrics.recorder
+    # A plain route is not included by FastAPI, which would wrap it.
+    hot = [route for each in HOT for route in each.hot.routes]
+    app.router.routes += hot
     routers = [each.router for each in ROUTES] + [each for plugin in plugins for each in plugin.routers()]
     for router in routers:
         app.include_router(router)
-        for route in router.routes:
-            if isinstance(route, APIRoute) and route.include_in_schema:
-                for method, status in product(route.methods or (), BORN_STATUSES):
-                    recorder.add(HTTP_REQUESTS, 0, route.path, method, status)
+    for route in (*hot, *(route for router in routers for route in router.routes)):
+        if isinstance(route, APIRoute) and route.include_in_schema:
+            for method, status in product(route.methods or (), BORN_STATUSES):
+                recorder.add(HTTP_REQUESTS, 0, route.path, method, status)
     for code in error_codes():
         recorder.add(PROBLEMS, 0, code)
     add_pages(app)
@@ -133,8 +121,6 @@ def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -
     add_error_handlers(app)
     describe_common_responses(app, requires_keys=settings.requires_keys)
     # The innermost layer comes first.
-    fast = [fast_routes(each.router, each.FAST_HANDLERS) for each in (jobs, dialects, health)]
-    app.add_middleware(FastPath, routes={at: route for each in fast for at, route in each.items()})
     sections = [each for plugin in plugins for each in plugin.sections(state)]
     app.add_middleware(
         InnerLayer,

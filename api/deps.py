@@ -1,4 +1,4 @@
-"""The dependencies of routes, as Annotated types: the app's state, the caller, and how long the caller waits.
+"""The dependencies of routes, as Annotated types: the app's state, the caller, and the job that is meant.
 
 All are coroutines, though few await: FastAPI runs plain functions in a thread, which costs more than these functions.
 The audit of what callers do is here too.
@@ -14,7 +14,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict
 
-from api.jobs import CallerWait
 from api.request_facts import CALLER
 from api.state import AppState
 from corelane.domain.api_keys import Caller, Scope
@@ -30,34 +29,10 @@ log = get_logger(__name__)
 #: address.
 JOB_NAME = re.compile(r"(?!job_)(?!\.+$)[A-Za-z0-9._~-]{1,128}")
 
-#: The preference `wait=N` in a Prefer header (RFC 7240).
-WAIT_PREFERENCE = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})\"?(?:$|[,;\s])", re.IGNORECASE)
-
 
 async def get_state(request: Request) -> AppState:
     """Return the state of the app that serves this request."""
     return cast(AppState, request.app.state.app_state)
-
-
-def preferred_wait(header: str) -> float | None:
-    """Return the seconds of ``Prefer: wait=N``, or None; an unreadable preference is ignored, as RFC 7240 asks."""
-    match = WAIT_PREFERENCE.search(header)
-    return float(match[1]) if match else None
-
-
-async def get_wait(
-    request: Request,
-    state: Annotated[AppState, Depends(get_state)],
-    prefer: Annotated[
-        str | None, Header(description="`wait=N`: respond when the job is final, or after N seconds.")
-    ] = None,
-    wait: Annotated[
-        float | None, Query(ge=0, le=86_400, allow_inf_nan=False, description="The same as `Prefer: wait`, in seconds.")
-    ] = None,
-) -> CallerWait:
-    """Return how long the caller waits, at most the longest time allowed."""
-    seconds = preferred_wait(prefer or "") if wait is None else wait
-    return CallerWait(None if seconds is None else min(seconds, state.settings.max_wait_s), request.receive)
 
 
 async def get_caller(request: Request) -> Caller:
@@ -65,40 +40,51 @@ async def get_caller(request: Request) -> Caller:
     return cast(Caller, request.scope[CALLER])
 
 
+#: A job in a path, as ``find_job`` reads it.
+JobInPath = Annotated[str, Path(max_length=200, description="The job's id, or your own name of it.")]
+
+
 async def get_job_id(
-    job_id: Annotated[str, Path(max_length=200, description="The job's id, or your own name of it.")],
+    job_id: JobInPath,
     state: Annotated[AppState, Depends(get_state)],
     caller: Annotated[Caller, Depends(get_caller)],
 ) -> str:
-    """Return the id of the job in a path, given by id or by the caller's name; raise NotFound for an unknown name."""
-    if is_job_id(job_id):
-        return job_id
-    named = await state.store.named(caller.owner, job_id) if JOB_NAME.fullmatch(job_id) else None
+    """Return the id of the job in a path."""
+    return await find_job(state, caller, job_id)
+
+
+async def find_job(state: AppState, caller: Caller, job: str) -> str:
+    """Return the id of a job given by id or by the caller's name; raise NotFound for an unknown name."""
+    if is_job_id(job):
+        return job
+    named = await state.store.named(caller.owner, job) if JOB_NAME.fullmatch(job) else None
     if named is None:
-        raise NotFound(f"there is no job {job_id[:128]!r}; ids look like job_0…")
+        raise NotFound(f"there is no job {job[:128]!r}; ids look like job_0…")
     return named
 
 
-async def get_job_name(
-    job_id: Annotated[str, Path(max_length=200, description="Your own name of the job: letters, digits and `._~-`.")],
-) -> str:
-    """Return a new name for a job; raise InvalidInput if it is malformed."""
-    if not JOB_NAME.fullmatch(job_id):
+def require_job_name(name: str) -> None:
+    """Raise InvalidInput if a new name for a job is malformed."""
+    if not JOB_NAME.fullmatch(name):
         raise InvalidInput(
             "a job's name has 1 to 128 letters, digits and `._~-`, not only dots, and does not begin with `job_`"
         )
-    return job_id
 
 
 def allow(scope: Scope) -> Callable[[Caller], Awaitable[Caller]]:
     """Return a dependency that yields the caller if the key has a scope, and raises Forbidden otherwise."""
 
     async def allowed(caller: Annotated[Caller, Depends(get_caller)]) -> Caller:
-        if scope not in caller.scopes:
-            raise Forbidden(f"this API key may not do that: it needs the scope `{scope}`")
+        require_scope(caller, scope)
         return caller
 
     return allowed
+
+
+def require_scope(caller: Caller, scope: Scope) -> None:
+    """Raise Forbidden if a caller's key lacks a scope."""
+    if scope not in caller.scopes:
+        raise Forbidden(f"this API key may not do that: it needs the scope `{scope}`")
 
 
 async def refuse_unknown_parameters(request: Request) -> None:
@@ -148,9 +134,10 @@ async def get_job_filter(query: Annotated[JobQuery, Query()]) -> JobFilter:
 
 StateDep = Annotated[AppState, Depends(get_state)]
 JobId = Annotated[str, Depends(get_job_id)]
-JobName = Annotated[str, Depends(get_job_name)]
 JobFilterDep = Annotated[JobFilter, Depends(get_job_filter)]
-WaitDep = Annotated[CallerWait, Depends(get_wait)]
+
+#: A new name for a job in a path, which ``require_job_name`` checks.
+NameInPath = Annotated[str, Path(max_length=200, description="Your own name of the job: letters, digits and `._~-`.")]
 
 #: A key that marks repeated requests as the same.
 IdempotencyKey = Annotated[

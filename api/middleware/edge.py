@@ -1,4 +1,4 @@
-"""The edge: the two ASGI layers around all routes, and how routes read JSON bodies.
+"""The edge: the two ASGI layers around all routes.
 
 ``OuterLayer`` gives each request its facts and each response its headers, measures it, and refuses foreign hosts.
 ``InnerLayer`` identifies the caller and limits the rate and the body, before the body is read and a route is chosen. So
@@ -6,22 +6,16 @@ a new route cannot be left open by mistake. Headers for browsers' cross-origin r
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from traceback import clear_frames
 from typing import Any
 
-from fastapi import Request, Response
-from fastapi.routing import APIRoute
-from pydantic import BaseModel
 from starlette.datastructures import MutableHeaders
-from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import refuse
 from api.middleware.hosts import PREFIX, forwarded, is_allowed, is_private
-from api.middleware.json_bodies import JsonRequest, enter
 from api.middleware.key_cache import KeyCache
 from api.middleware.packed_bodies import unpack
 from api.middleware.rate_limit import Kind, RateLimiter, RateStanding, address_of
@@ -32,7 +26,7 @@ from corelane.domain import api_keys
 from corelane.domain.api_keys import Caller
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.request_facts import RequestFacts, continue_trace, read_request_id, trace_id
-from corelane.errors import BodyTooSlow, CorelaneError, Forbidden, HostRefused, NotJson, TooLarge, Unauthorized
+from corelane.errors import BodyTooSlow, CorelaneError, Forbidden, HostRefused, TooLarge, Unauthorized
 from corelane.log import bind_lines
 from corelane.metrics.definitions import HTTP_REQUEST_S, HTTP_REQUESTS
 from corelane.metrics.recorder import OTHER, Recorder
@@ -310,43 +304,6 @@ def too_large(most: int, setting: str) -> TooLarge:
     """Return the error for a body that has more bytes than it may, or than a setting allows."""
     remedy = f"in several parts, or raise {setting}" if setting else "as JSON: forms are for short values"
     return TooLarge(f"the body has more than {most:,} bytes; send it {remedy}")
-
-
-class JsonRoute(APIRoute):
-    """A route that takes JSON bodies only."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return FastAPI's handler for a JsonRequest. It raises NotJson for a body of another content type."""
-        handle, takes_body = super().get_route_handler(), self.body_field is not None
-        model = self.body_field.field_info.annotation if self.body_field is not None else None
-
-        async def handle_json(request: Request) -> Response:
-            if not takes_body:
-                return await handle(request)
-            if has_body(request.headers) and not is_json(given := content_type(request.headers)):
-                came = f"the body is said to be `{given[:100]}`" if given else "nothing says what the body is"
-                raise NotJson(f"{came}: send JSON with the header `Content-Type: application/json`")
-            asked = JsonRequest(request.scope, request.receive)
-            asked.model = model if isinstance(model, type) and issubclass(model, BaseModel) else None
-            with await enter(request) as asked.room:
-                try:
-                    return await handle(asked)
-                except Exception as error:
-                    # FastAPI 0.165 stores an error in the frame that raises it. That cycle would keep the body in
-                    # memory until the next full garbage collection, thousands of requests later.
-                    clear_frames(error.__traceback__)
-                    raise
-
-        return handle_json
-
-
-class NdjsonRoute(APIRoute):
-    """A route that matches only requests with an NDJSON body; others are left to the JSON form."""
-
-    def matches(self, scope: Scope) -> tuple[Match, Any]:
-        """Return whether this route serves a request."""
-        is_lines = content_type(read_headers(scope)) in LINES
-        return super().matches(scope) if is_lines else (Match.NONE, {})
 
 
 def read_headers(scope: Scope) -> Mapping[str, str]:

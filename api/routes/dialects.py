@@ -5,20 +5,16 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import orjson
-from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi import APIRouter, Body, Query, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 
-from api.deps import StateDep, SubmitCaller, WaitDep
 from api.errors import documented
 from api.jobs import Asked, CallerWait, headers_of
-from api.middleware.edge import JsonRoute
-from api.middleware.fast_path import FastHandler, FastRequest
+from api.reading import PlainRequest, PlainRoute, Prefer, SubmitRequest, Wait, faults_of_body
 from api.request_facts import REQUEST_FACTS
-from api.routes.jobs import wait_of
 from api.state import AppState
-from corelane.domain.api_keys import Scope
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Job, JobHead
 from corelane.errors import NotInTime
@@ -30,7 +26,7 @@ from corelane.tasks.registry import DIALECTS
 
 log = get_logger(__name__)
 
-router = APIRouter(responses=documented(400, 403, 404, 413, 422, 429, 503), route_class=JsonRoute)
+hot = APIRouter(responses=documented(400, 403, 404, 413, 422, 429, 503), route_class=PlainRoute)
 
 NOT_YET: dict[int | str, dict[str, Any]] = {
     202: {"model": Job, "description": "Not done within the time waited: the job, to be looked at where Location says."}
@@ -48,51 +44,32 @@ ModelInAddress = Annotated[
 ]
 
 
-def routes_of(dialect: Dialect) -> tuple[Callable[..., Awaitable[Response]], FastHandler]:
-    """Return the endpoint of a dialect, and its handler on the fast path."""
+def handler_of(dialect: Dialect) -> Callable[..., Awaitable[Response]]:
+    """Return the handler of a dialect's route."""
 
     async def serve(
-        http: Request,
+        request: SubmitRequest,
         body: Annotated[dialect.body, Body(openapi_examples={"example": {"value": dict(dialect.example)}})],  # type: ignore[name-defined]
-        state: StateDep,
-        wait: WaitDep,
-        caller: SubmitCaller,
         named: ModelInAddress = None,
+        wait: Wait = None,
+        prefer: Prefer = None,
     ) -> Response:
-        return await respond(dialect, state, body, await http.body(), caller.owner, wait, named)
-
-    async def serve_fast(asked: FastRequest) -> Response | None:
-        wait = wait_of(asked)
-        if wait is None or Scope.SUBMIT not in asked.caller.scopes:
-            return None
-        try:
-            body = dialect.body.model_validate(orjson.loads(asked.body))
-        except ValueError:
-            return None
-        return await respond(dialect, asked.state, body, asked.body, asked.caller.owner, wait)
+        return await respond(dialect, request, body, request.waits(wait, prefer), named)
 
     serve.__name__, serve.__doc__ = type(dialect).__name__, dialect.__doc__
-    return serve, serve_fast
+    return serve
 
 
-async def respond(
-    dialect: Dialect,
-    state: AppState,
-    body: Any,
-    sent: bytes,
-    owner: str,
-    wait: CallerWait,
-    named: str | None = None,
-) -> Response:
-    """Submit the items of a request, which was ``sent`` as these bytes, and reply with their results.
+async def respond(dialect: Dialect, request: PlainRequest, body: Any, wait: CallerWait, named: str | None) -> Response:
+    """Submit the items of a request, and reply with their results.
 
     If they take longer, the reply is 202 with the job in Corelane's own dialect. In others NotInTime is raised.
     """
+    state, owner = request.app_state, request.owner
     try:
         asked = dialect.read(body)
     except ValidationError as error:
-        faults = error.errors(include_url=False)
-        raise RequestValidationError([{**each, "loc": ("body", *each["loc"])} for each in faults]) from None
+        raise RequestValidationError(faults_of_body(error)) from None
     model = (body.model if "model" in body.model_fields_set else None) or named
     head = JobHead(
         model=model or await state.jobs.submitter.tasks.default_of(asked.options.task),
@@ -107,7 +84,7 @@ async def respond(
         tell=state.jobs.completions.listener,
         request=REQUEST_FACTS.get(),
     )
-    asked_again = None if dialect.is_own else (f"{owner} {dialect.path} {named}", sent)
+    asked_again = None if dialect.is_own else (f"{owner} {dialect.path} {named}", await request.body())
     submitted = await ask(state, job, wait, asked_again)
     record, headers = submitted.record, headers_of(submitted, wait)
     if not record.status.is_final:
@@ -150,11 +127,6 @@ async def ask(state: AppState, job: Submission, wait: CallerWait, asked: Asked |
     return submitted
 
 
-#: Handlers of this router's endpoints on the fast path.
-FAST_HANDLERS: dict[Any, FastHandler] = {}
-
 for each in DIALECTS.values():
-    endpoint, fast = routes_of(each)
-    FAST_HANDLERS[endpoint] = fast
     late = NOT_YET if each.is_own else {}
-    router.post(each.path, tags=[each.tag], response_model=each.returns, responses=late)(endpoint)
+    hot.post(each.path, tags=[each.tag], response_model=each.returns, responses=late)(handler_of(each))

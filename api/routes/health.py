@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from api.deps import StateDep
 from api.errors import documented
-from api.middleware.fast_path import FastRequest
+from api.reading import PlainRequest, PlainRoute
 from api.state import AppState
 from corelane.domain.conditions import DISK_FULL
 from corelane.errors import NotReady, Unavailable
@@ -22,6 +22,7 @@ from corelane.store.overdue import CARRIERS, only_overdue, read_waits
 from corelane.store.redis_info import read_redis, read_replication
 
 router = APIRouter(tags=["health"])
+hot = APIRouter(tags=["health"], route_class=PlainRoute)
 
 
 class Detail(BaseModel):
@@ -46,15 +47,10 @@ class Health(BaseModel):
 LIVE = Health().model_dump_json().encode()
 
 
-@router.get("/livez")
-async def live() -> Health:
+@hot.get("/livez", response_model=Health)
+async def live(_: PlainRequest) -> Response:
     """Respond, which shows that this process runs."""
-    return Health()
-
-
-async def live_fast(asked: FastRequest) -> Response | None:
-    """Do what ``live`` does."""
-    return None if asked.query else Response(LIVE, media_type="application/json")
+    return Response(LIVE, media_type="application/json")
 
 
 @router.get("/readyz", responses=documented(503))
@@ -112,7 +108,3 @@ async def may_sleep(state: AppState) -> bool:
 def reason_codes(reasons: str) -> list[str]:
     """Return the codes of a core's reasons. Readiness is public, so no sentence is shown."""
     return [code for code in (str(each).partition(":")[0] for each in json.loads(reasons)) if code.isidentifier()]
-
-
-#: The handler of this router's endpoint on the fast path.
-FAST_HANDLERS = {live: live_fast}

@@ -2,12 +2,17 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Response
+from starlette.routing import Match
+from starlette.types import Scope
 
-from api.deps import IdempotencyKey, JobName, StateDep, SubmitCaller, WaitDep
-from api.middleware.edge import NdjsonRoute
-from api.request_facts import REQUEST_FACTS
+from api.deps import IdempotencyKey, NameInPath, require_job_name
+from api.jobs import CallerWait
+from api.middleware.edge import content_type, read_headers
+from api.reading import PlainRequest, PlainRoute, Prefer, SubmitRequest, Wait
+from api.request_facts import LINES, REQUEST_FACTS
 from api.routes.jobs import present
 from api.state import AppState
 from corelane.domain.ids import new_job_id
@@ -19,27 +24,41 @@ from corelane.store.jobs.submission import Submission
 from corelane.submitting.ndjson import NdjsonBody, submit_file
 from corelane.submitting.submitter import Submitted
 
+
+class NdjsonRoute(PlainRoute):
+    """A route that matches only requests with an NDJSON body; others are left to the JSON form."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Any]:
+        """Return whether this route serves a request."""
+        match, found = super().matches(scope)
+        is_of_lines = match is not Match.NONE and content_type(read_headers(scope)) in LINES
+        return (match, found) if is_of_lines else (Match.NONE, {})
+
+
 #: The NDJSON form of submitting; the OpenAPI document describes it together with the JSON form.
-router = APIRouter(prefix="/v1/jobs", route_class=NdjsonRoute, include_in_schema=False)
+hot = APIRouter(prefix="/v1/jobs", route_class=NdjsonRoute, include_in_schema=False)
 
 
-@router.post("", status_code=202, response_model=Job)
+@hot.post("", status_code=202, response_model=Job)
 async def submit_lines(
-    request: Request, state: StateDep, wait: WaitDep, caller: SubmitCaller, key: IdempotencyKey = None
+    request: SubmitRequest, key: IdempotencyKey = None, wait: Wait = None, prefer: Prefer = None
 ) -> Response:
     """Take in a job of one item a line; the first line may be its head: options, priority and so on."""
-    once = None if key is None else by_key(caller.owner, key, "")
-    submitted = await take_lines(state, request.stream(), caller.owner, once, None)
-    return await present(state, await state.jobs.settle(submitted, wait), wait)
+    once = None if key is None else by_key(request.owner, key, "")
+    return await settle_lines(request, once, None, request.waits(wait, prefer))
 
 
-@router.put("/{job_id}", status_code=202, response_model=Job)
-async def put_lines(
-    job_id: JobName, request: Request, state: StateDep, wait: WaitDep, caller: SubmitCaller
-) -> Response:
+@hot.put("/{job_id}", status_code=202, response_model=Job)
+async def put_lines(request: SubmitRequest, job_id: NameInPath, wait: Wait = None, prefer: Prefer = None) -> Response:
     """Take in the same under a name of the caller's own."""
-    once = by_name(caller.owner, job_id, "")
-    submitted = await take_lines(state, request.stream(), caller.owner, once, job_id)
+    require_job_name(job_id)
+    return await settle_lines(request, by_name(request.owner, job_id, ""), job_id, request.waits(wait, prefer))
+
+
+async def settle_lines(request: PlainRequest, once: Once | None, name: str | None, wait: CallerWait) -> Response:
+    """Take in a job sent as lines, and respond with it."""
+    state = request.app_state
+    submitted = await take_lines(state, request.stream(), request.owner, once, name)
     return await present(state, await state.jobs.settle(submitted, wait), wait)
 
 

@@ -15,19 +15,19 @@ from api.deps import (
     IdempotencyKey,
     JobFilterDep,
     JobId,
-    JobName,
+    JobInPath,
+    NameInPath,
     ReadCaller,
     StateDep,
     SubmitCaller,
-    WaitDep,
     audit,
-    preferred_wait,
+    find_job,
+    require_job_name,
 )
 from api.errors import WrongForm, documented
 from api.jobs import CallerWait, headers_of, no_such_job
-from api.middleware.edge import JsonRoute
-from api.middleware.fast_path import FastRequest
-from api.middleware.json_bodies import JsonRequest
+from api.middleware.edge import read_headers
+from api.reading import PlainRequest, PlainRoute, Prefer, ReadRequest, SubmitRequest, Wait
 from api.request_facts import NDJSON, REQUEST_FACTS
 from api.state import AppState
 from corelane.domain.aliases import DEFAULT_ALIAS
@@ -46,7 +46,8 @@ from corelane.tasks.forms import form_of, forms
 from corelane.tasks.registry import TASKS, task_named
 from corelane.tasks.task import Task
 
-router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 422, 503), route_class=JsonRoute)
+router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 422, 503))
+hot = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 422, 503), route_class=PlainRoute)
 
 #: Responses to a submission other than 202.
 SUBMITTED = {
@@ -59,78 +60,43 @@ LINES = (
 )
 LINES_BODY = {"requestBody": {"content": {NDJSON: {"schema": {"type": "string", "description": LINES}}}}}
 
-#: A query that has only ``wait``, of at most four digits before the point: less than the longest wait allowed.
-WAIT_ALONE = re.compile(rb"wait=(\d{1,4}(?:\.\d{1,3})?)")
-
-#: The form of an ``Idempotency-Key``.
-KEY = re.compile(r"[\x20-\x7e]{1,255}")
-
 EXAMPLES: Any = {name: example for task in TASKS.values() for name, example in task.job_examples.items()}
 
 #: A job as it came: what its items and options are depends on the task of its model.
 JobBody = Annotated[dict[str, Any], Body(openapi_examples=EXAMPLES)]
 
 
-@router.post("", status_code=202, response_model=Job, responses=SUBMITTED, openapi_extra=LINES_BODY)
+@hot.post("", status_code=202, response_model=Job, responses=SUBMITTED, openapi_extra=LINES_BODY)
 async def submit_job(
-    request: Request, body: JobBody, state: StateDep, wait: WaitDep, caller: SubmitCaller, key: IdempotencyKey = None
+    request: SubmitRequest, body: JobBody, key: IdempotencyKey = None, wait: Wait = None, prefer: Prefer = None
 ) -> Response:
     """Take in a job. It is kept before this responds: from then on it is answered, once, whatever dies."""
-    return await take_body(state, body, await request.body(), caller, wait, key=key, request=request)
+    return await take_body(request, body, request.waits(wait, prefer), key=key)
 
 
-@router.put("/{job_id}", status_code=202, response_model=Job, responses=SUBMITTED, openapi_extra=LINES_BODY)
+@hot.put("/{job_id}", status_code=202, response_model=Job, responses=SUBMITTED, openapi_extra=LINES_BODY)
 async def put_job(
-    job_id: JobName, request: Request, body: JobBody, state: StateDep, wait: WaitDep, caller: SubmitCaller
+    request: SubmitRequest, job_id: NameInPath, body: JobBody, wait: Wait = None, prefer: Prefer = None
 ) -> Response:
     """Take in a job under a name of your own, or find it: the same body again is the same job, another one is refused.
 
     Wherever a job's id stands in an address, its name may. It lives as long as the job.
     """
-    return await take_body(state, body, await request.body(), caller, wait, name=job_id, request=request)
-
-
-async def submit_fast(asked: FastRequest) -> Response | None:
-    """Do what ``submit_job`` does, for a valid body of JSON."""
-    headers, wait = asked.headers, wait_of(asked)
-    key = headers.get("idempotency-key")
-    if wait is None or Scope.SUBMIT not in asked.caller.scopes:
-        return None
-    if key is not None and not KEY.fullmatch(key):
-        return None
-    try:
-        given = orjson.loads(asked.body)
-        task = asked.state.jobs.submitter.tasks.known(model_in(given))
-        if task is None:
-            return None
-        body = forms(task).request.model_validate(given)
-        return await take_job(asked.state, body, asked.body, asked.caller, wait, key=key)
-    except (ValueError, WrongTask):
-        return None
-
-
-def model_in(given: Any) -> str:
-    """Return the model that a body asks for, which may have any form yet."""
-    model = given.get("model", DEFAULT_ALIAS) if isinstance(given, dict) else None
-    return model if isinstance(model, str) else DEFAULT_ALIAS
+    require_job_name(job_id)
+    return await take_body(request, body, request.waits(wait, prefer), name=job_id)
 
 
 async def take_body(
-    state: AppState,
-    given: dict[str, Any],
-    sent: bytes,
-    caller: Caller,
-    wait: CallerWait,
-    *,
-    request: Request,
-    key: str | None = None,
-    name: str | None = None,
+    request: PlainRequest, given: dict[str, Any], wait: CallerWait, *, key: str | None = None, name: str | None = None
 ) -> Response:
     """Validate a body by the form of its model's task, and take in the job.
 
     If the model was moved to a version of another task, the body is read again by the form of that task.
     """
-    tasks, model = state.jobs.submitter.tasks, model_in(given)
+    state, sent = request.app_state, await request.body()
+    tasks, model = state.jobs.submitter.tasks, given.get("model", DEFAULT_ALIAS)
+    # It may have any form yet.
+    model = model if isinstance(model, str) else DEFAULT_ALIAS
     for is_last in (False, True):
         task, missing = task_named(DEFAULT_TASK), None
         try:
@@ -141,8 +107,8 @@ async def take_body(
             )
         try:
             form = partial(read_form, given, task)
-            body = await state.large_bodies.read(caller.owner, sent, form, is_parsed=True)
-            return await take_job(state, body, sent, caller, wait, key=key, name=name, request=request)
+            body = await state.large_bodies.read(request.owner, sent, form, is_parsed=True)
+            return await take_job(request, body, sent, wait, key=key, name=name)
         except (WrongForm, WrongTask):
             if missing is not None:
                 raise missing from None
@@ -175,23 +141,20 @@ def is_of_items(fault: Mapping[str, Any]) -> bool:
 
 
 async def take_job(
-    state: AppState,
+    request: PlainRequest,
     body: JobRequest,
     sent: bytes,
-    caller: Caller,
     wait: CallerWait,
     *,
     key: str | None = None,
     name: str | None = None,
-    request: Request | None = None,
 ) -> Response:
     """Take in a job, once if it has a key or a name, and respond with it.
 
-    ``sent`` is the body as received. The ``request`` drops its body, so that no large body stays in memory while
-    a caller waits.
+    ``sent`` is the body as received. The request drops a large one, so that none stays in memory while a caller waits.
     """
-    settings = state.settings
-    job_id, once = new_job_id(cell=settings.cell), None
+    state, caller = request.app_state, request.caller
+    job_id, once = new_job_id(cell=state.settings.cell), None
     if name is not None:
         once = by_name(caller.owner, name, fingerprint("jobs", sent))
     elif key is not None:
@@ -209,9 +172,9 @@ async def take_job(
     )
     if body.unchecked:
         submission = await state.jobs.tolerant.prepare(submission, body.unchecked)
-    if len(sent) <= LARGE_BYTES or not isinstance(request, JsonRequest):
+    if len(sent) <= LARGE_BYTES:
         return await present(state, await state.jobs.submit(submission, wait), wait)
-    submitted = await state.jobs.submit(submission, CallerWait(None, request.receive))
+    submitted = await state.jobs.submit(submission, request.waits(None, None))
     del sent, submission
     body.let_go()
     request.let_go()
@@ -250,44 +213,20 @@ async def list_jobs(
     return JobList(data=jobs, has_more=page.next is not None, next=page.next, first_id=first, last_id=last)
 
 
-@router.get("/{job_id}", response_model=Job, responses={304: {"description": "As the ETag says."}, **documented(410)})
-async def get_job(job_id: JobId, request: Request, state: StateDep, wait: WaitDep, caller: ReadCaller) -> Response:
+@hot.get("/{job_id}", response_model=Job, responses={304: {"description": "As the ETag says."}, **documented(410)})
+async def get_job(request: ReadRequest, job_id: JobInPath, wait: Wait = None, prefer: Prefer = None) -> Response:
     """Return a job as it stands, or once it is final if asked to wait. Small jobs then carry their results."""
-    return await show_job(state, job_id, caller, wait, request.headers.get("If-None-Match", ""))
-
-
-async def get_fast(asked: FastRequest) -> Response | None:
-    """Do what ``get_job`` does, for a job's id, not its name."""
-    job_id, wait = asked.path.removeprefix("/v1/jobs/"), wait_of(asked)
-    if wait is None or Scope.READ not in asked.caller.scopes or not is_job_id(job_id):
-        return None
-    return await show_job(asked.state, job_id, asked.caller, wait, asked.headers.get("if-none-match", ""))
-
-
-def wait_of(asked: FastRequest) -> CallerWait | None:
-    """Return how long a caller on the fast path waits; None if the query has anything else."""
-    prefer, seconds = asked.headers.get("prefer"), None
-    if asked.query:
-        match = WAIT_ALONE.fullmatch(asked.query)
-        if match is None:
-            return None
-        seconds = float(match[1])
-    elif prefer is not None:
-        seconds = preferred_wait(prefer)
-    return CallerWait(None if seconds is None else min(seconds, asked.state.settings.max_wait_s), asked.receive)
-
-
-async def show_job(state: AppState, job_id: str, caller: Caller, wait: CallerWait, known: str) -> Response:
-    """Respond with a job, unless the caller already has it, according to ``If-None-Match``."""
-    record = await state.jobs.require(job_id, caller, INLINE_RESULTS)
-    waited = await state.jobs.wait(record, wait)
-    shown = await state.jobs.shown(waited)
+    jobs, caller = request.app_state.jobs, request.caller
+    job_id = await find_job(request.app_state, caller, job_id)
+    record = await jobs.require(job_id, caller, INLINE_RESULTS)
+    waited = await jobs.wait(record, request.waits(wait, prefer))
+    shown = await jobs.shown(waited)
     if record.owner != caller.owner:
         shown["owner"] = record.owner
     body = orjson.dumps(shown)
     etag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
     headers = {"ETag": etag} if waited.status.is_final else {"ETag": etag, "Retry-After": "1"}
-    if known and has_etag(known, etag):
+    if has_etag(read_headers(request.scope).get("if-none-match", ""), etag):
         return Response(status_code=304, headers=headers)
     return Response(body, headers=headers, media_type="application/json")
 
@@ -316,14 +255,16 @@ async def cancel_job(job_id: JobId, state: StateDep, caller: SubmitCaller) -> Jo
     return await state.jobs.describe(await state.jobs.require(job_id, caller), results=Scope.READ in caller.scopes)
 
 
-@router.post("/{job_id}/retry", status_code=202, response_model=Job, responses=SUBMITTED)
-async def retry_job(job_id: JobId, state: StateDep, wait: WaitDep, caller: SubmitCaller) -> Response:
+@hot.post("/{job_id}/retry", status_code=202, response_model=Job, responses=SUBMITTED)
+async def retry_job(request: SubmitRequest, job_id: JobInPath, wait: Wait = None, prefer: Prefer = None) -> Response:
     """Ask again for the items of a final job that failed, were canceled or expired: a new job, `retry_of` this one.
 
     It has this job's options, and may be asked for again: a job is retried once, and its retry by itself.
     """
-    submitted = await state.jobs.settle(await take_retry(state, job_id, caller), wait)
-    return await present(state, submitted, wait, results=Scope.READ in caller.scopes)
+    state, caller, patience = request.app_state, request.caller, request.waits(wait, prefer)
+    submitted = await take_retry(state, await find_job(state, caller, job_id), caller)
+    submitted = await state.jobs.settle(submitted, patience)
+    return await present(state, submitted, patience, results=Scope.READ in caller.scopes)
 
 
 async def take_retry(state: AppState, job_id: str, caller: Caller) -> Submitted:
@@ -346,7 +287,3 @@ def audit_foreign(caller: Caller, record: JobRecord, action: str, detail: str = 
     if record.owner != caller.owner:
         of = f"of {record.owner}"
         audit(caller, action, record.id, f"{of}, {detail}" if detail else of)
-
-
-#: Handlers of this router's endpoints on the fast path.
-FAST_HANDLERS = {submit_job: submit_fast, get_job: get_fast}

@@ -7,7 +7,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from api.deps import AS_READER, AdminCaller, StateDep, audit
 from api.errors import documented
-from api.middleware.edge import JsonRoute
+from api.reading import JsonRoute
 from api.state import AppState
 from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.manifest import VERSION_ID

@@ -1,6 +1,6 @@
 import pytest
 
-from api.deps import preferred_wait
+from api.reading import preferred_wait
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Query
 
 from api.deps import AS_READER, ReadCaller, StateDep
 from api.errors import documented
-from api.middleware.edge import JsonRoute
+from api.reading import JsonRoute
 from corelane.domain.history import HistoryInfo
 from corelane.domain.overview import Overview
 from corelane.plugins.console.history import read_history

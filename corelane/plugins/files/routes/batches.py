@@ -6,7 +6,7 @@ from fastapi import APIRouter, Body, Query, Request, Response
 
 from api.deps import IdempotencyKey, ReadCaller, StateDep, SubmitCaller
 from api.errors import documented
-from api.middleware.edge import JsonRoute
+from api.reading import JsonRoute
 from api.request_facts import REQUEST_FACTS
 from api.state import AppState
 from corelane.domain.api_keys import Caller

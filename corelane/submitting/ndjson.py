@@ -236,7 +236,7 @@ class NdjsonBody:
                 raise InvalidInput("the body has a head and no items; send one item a line after it, as a JSON object")
             await asyncio.to_thread(rows.flush)
             job, name = await asyncio.to_thread(new.finish)
-        return job, ItemFile(name, rows.items, rows.tokens, head.results_window)
+        return job, ItemFile(name, rows.items, rows.tokens)
 
     async def digest_only(self) -> None:
         """Read the body only for its digest."""

@@ -78,6 +78,7 @@ def head_of(record: JobRecord, model: str, texts: Mapping[int, str], most_keep_s
         metadata=record.metadata,
         keep_s=None if record.keep_s is None else min(record.keep_s, most_keep_s),
         webhook=webhook_of(record),
+        results_window=record.results_window,
         invalid_items=record.invalid_items,
     )
 
@@ -100,7 +101,7 @@ async def copy_file(settings: Settings, record: JobRecord, indexes: Sequence[int
             items, tokens, job, name = await asyncio.to_thread(copy, new)
         except (NotFound, EOFError):
             raise items_lost(record, len(indexes)) from None
-    return job, ItemFile(name, items, tokens, record.results_window)
+    return job, ItemFile(name, items, tokens)
 
 
 def nothing_to_retry(record: JobRecord) -> NothingToRetry:

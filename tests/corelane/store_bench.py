@@ -103,6 +103,7 @@ class Bench:
         contexts: dict[str, str] | None = None,
         file: ItemFile | None = None,
         version: str = VERSION,
+        window: int | None = None,
     ) -> str:
         job = job or new_job_id()
         head = QuestionHead(
@@ -112,6 +113,7 @@ class Bench:
             priority=priority,
             expires_in_s=expires_in_s,
             contexts=contexts,
+            results_window=window,
         )
         items = items or [Question(id=f"i{n}", question="who", context="ada") for n in range(count)]
 

@@ -1,7 +1,6 @@
 """Large jobs: fed from their file slice by slice, contexts shared, results dropped once they are had."""
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -118,7 +117,7 @@ def test_results_of_an_ended_job_stay_the_same_when_lines_come_late(bench: Bench
 def test_slow_reader_holds_the_feeding_back_until_it_drops(bench: Bench) -> None:
     core = bench.core("a/0")
     job = new_job_id()
-    bench.submit(0, job, file=replace(upload(bench, job, 3000), results_window=1000))
+    bench.submit(0, job, file=upload(bench, job, 3000), window=1000)
     feeder = feeder_of(bench, 64 * 10_000)
     for done in (1000, 2000, 3000):
         while feeder.feed(job):

@@ -46,7 +46,7 @@ def send(bench: BatchBench, settings: Settings, count: int) -> str:
     """Take in a job sent as lines, as the API does."""
 
     async def body() -> AsyncIterator[bytes]:
-        yield json.dumps({"model": VERSION}).encode() + b"\n"
+        yield json.dumps({"model": VERSION, "results_window": 5000}).encode() + b"\n"
         for number in range(count):
             yield json.dumps({"id": f"i{number}", "question": "who", "context": "ada"}).encode() + b"\n"
 
@@ -98,6 +98,7 @@ def test_item_that_failed_is_shown_and_retried_from_the_bucket(bench: BatchBench
         return (await retry(Submitter(store, Fleet(link), api), store, api, record, NO_REQUEST)).record.id
 
     second = bench.with_link(run)
+    assert (record.results_window, bench.get(second).results_window) == (5000, 5000)
     feeder.feed(second)
     answer_all(core)
     assert bench.get(second).succeeded == 40

@@ -13,15 +13,11 @@ from corelane.store.jobs.idempotency import Once
 
 @dataclass(frozen=True, slots=True)
 class ItemFile:
-    """The items of a large job, in a file under the files' root: one row a line.
-
-    If ``results_window`` is given, items are fed only while fewer results than that wait to be dropped.
-    """
+    """The items of a large job, in a file under the files' root: one row a line."""
 
     name: str
     items: int
     tokens: int
-    results_window: int | None = None
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from corelane.domain.dispatch import Ref, encode_slice
+from corelane.domain.job_requests import LinesHead
 from corelane.domain.jobs import JobStatus
 from corelane.settings import Settings
 from corelane.store import keys
@@ -95,7 +96,7 @@ def job_fields(submission: Submission) -> dict[str, Any]:
         "name": submission.name,
         "retry_of": submission.retry_of,
         "tell": submission.tell,
-        "results_window": submission.file and submission.file.results_window,
+        "results_window": isinstance(head, LinesHead) and head.results_window,
         "input_url": submission.input_url,
         keys.TEXT_IDS: is_read and head.shared_texts and orjson.dumps(list(head.shared_texts)),
         "output_url": head.output_url,

@@ -17,7 +17,7 @@ from compile.ladder import Method, build_ladder
 from compile.manifests import Toolchain, host_tools
 from compile.model.loading import quiet_transformers
 from compile.model.probes import fill_probe, make_probe
-from compile.model.reference import Run, runner_of
+from compile.model.reference import runner_of
 from compile.model.timing import one_thread
 from compile.neuron.build import build_for_neuron
 from compile.neuron.options import NeuronOptions, make_recipes
@@ -32,6 +32,7 @@ from corelane.artifacts.manifest import Artifact, artifact_folders, read_artifac
 from corelane.engine.backends.added import TORCHSCRIPT, added_formats, all_targets
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.packing import settle
+from corelane.engine.backends.protocol import Pass
 from corelane.engine.buckets import AUTO_BUCKETS, Bucket
 from corelane.errors import ArtifactRefused, CompileFailed
 from corelane.settings import Settings
@@ -177,14 +178,14 @@ def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | No
     probe = make_probe(model, bucket, plan.run_eager)
     _, [first, *_] = fill_probe(model.task, model.tokenizer, model.spec, plan.ladder[0])
 
-    def compiled(dtype: CpuDtype) -> Run:
+    def compiled(dtype: CpuDtype) -> Pass:
         module = cast(plan.reference, dtype)
         traced = trace(module, first)
         if not holds(probe, runner_of(traced), runner_of(module)):
             traced = trace(module, probe.batches[0])
         return runner_of(settle(compile_trace(traced, dtype)))
 
-    candidates: dict[Way, Callable[[], Run]] = {each: partial(compiled, each) for each in tried}
+    candidates: dict[Way, Callable[[], Pass]] = {each: partial(compiled, each) for each in tried}
     candidates |= {way: graph.run for way, graph in graphs.items()}
     trial = run_trial(probe, candidates, evaluated=eval_set is not None)
     return CpuChoice(rank_ways(trial, gains), eval_set, graphs, trial)
@@ -245,9 +246,10 @@ def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> 
     )
 
 
-def _evaluate(plan: BuildPlan, choice: CpuChoice, dtype: CpuDtype, run: Run) -> F1Loss:
+def _evaluate(plan: BuildPlan, choice: CpuChoice, dtype: CpuDtype, run: Pass) -> F1Loss:
     """Measure the loss of F1; raises Disagreement if ``auto`` chose int8 and it loses too much."""
-    loss = plan.model.task.measure_loss(plan.model, plan.ladder, plan.run_eager, run, choice.eval_set)
+    model = plan.model
+    loss = model.task.measure_loss(model.tokenizer, model.spec, plan.ladder, plan.run_eager, run, choice.eval_set)
     if choice.trial is not None and dtype == "int8":
         judge_f1(loss.points, MOST_LOST, dtype)
     return loss

@@ -21,13 +21,12 @@ import torch
 from compile.manifests import NO_LOSS, Toolchain, bucket_name, make_bucket, make_manifest, with_measures
 from compile.model.loading import save_tokenizer
 from compile.model.probes import Probe, make_probe
-from compile.model.reference import Run
 from compile.plan import FIRST_STEPS, BuildPlan, Report
 from compile.publish import building, publish_artifact
 from compile.tasks.evaluation import F1Loss
 from compile.verify import BucketComparison, compare, judge, judge_results, share_equal
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact, BucketFile, Manifest
-from corelane.engine.backends.protocol import WindowBatch
+from corelane.engine.backends.protocol import Pass, WindowBatch
 from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, EngineError
@@ -58,7 +57,7 @@ class Method:
     fixed_rows: bool = False
     cpu_kind: str = ""
     threads: bool = False
-    evaluate: Callable[[Run], F1Loss] | None = None
+    evaluate: Callable[[Pass], F1Loss] | None = None
 
 
 def build_ladder(plan: BuildPlan, method: Method, root: Path, report: Report) -> Artifact:
@@ -81,7 +80,7 @@ def build_ladder(plan: BuildPlan, method: Method, root: Path, report: Report) ->
 
 
 @contextmanager
-def opened(manifest: Manifest, folder: Path) -> Iterator[Run]:
+def opened(manifest: Manifest, folder: Path) -> Iterator[Pass]:
     """Load an artifact as a worker would, for the block; the engine's errors become CompileFailed."""
     backend = open_backend(manifest.target)
     try:

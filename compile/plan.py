@@ -6,10 +6,11 @@ from pathlib import Path
 
 from compile.model.loading import SourceModel, check_lengths, load_model
 from compile.model.probes import check_runs
-from compile.model.reference import Run, TaskNetwork, official_run, wrap
+from compile.model.reference import TaskNetwork, official_run, wrap
 from compile.model.source import find_source
 from corelane.artifacts.manifest import MODEL_NAME, artifact_path, model_name
 from corelane.engine.backends.neuron.chips import CHIPS
+from corelane.engine.backends.protocol import Pass
 from corelane.engine.buckets import AUTO_BUCKETS, Bucket, fitting_buckets, parse_buckets
 from corelane.errors import CompileFailed
 
@@ -33,7 +34,7 @@ class BuildPlan:
     ladder: Sequence[Bucket]
 
     @property
-    def run_eager(self) -> Run:
+    def run_eager(self) -> Pass:
         """The official eager network, as a function."""
         return official_run(self.model, self.reference)
 

@@ -9,11 +9,11 @@ from corelane.plugin import Plugin, installed
 
 if TYPE_CHECKING:
     from compile.ladder import Method
-    from compile.model.reference import Run
     from compile.plan import BuildPlan
     from compile.tasks.evaluation import EvalSet
     from compile.trial import Way
     from corelane.artifacts.manifest import Format
+    from corelane.engine.backends.protocol import Pass
 
 
 class TargetCompiler(Protocol):
@@ -36,7 +36,7 @@ class FormatGraph:
     """
 
     format: "Format"
-    run: "Callable[[], Run]"
+    run: "Callable[[], Pass]"
     write: Callable[[Path], int]
     file: str
     compiler: str

@@ -11,10 +11,10 @@ from functools import partial
 from typing import Literal, cast
 
 from compile.model.probes import Probe
-from compile.model.reference import Run
 from compile.model.timing import median_seconds
 from compile.verify import TOLERANCES, compare_logits, judge, judge_results, share_equal
 from corelane.artifacts.manifest import NumberFormat
+from corelane.engine.backends.protocol import Pass
 from corelane.errors import CompileFailed
 
 #: One of the choices of ``auto``: a dtype in TorchScript, or another format's name and a dtype.
@@ -46,12 +46,12 @@ def results_needed(dtype: NumberFormat, automatic: bool, evaluated: bool = False
     return 1.0 if automatic and dtype == "int8" and not evaluated else TOLERANCES[dtype].equal
 
 
-def run_trial(probe: Probe, candidates: Mapping[Way, Callable[[], Run]], evaluated: bool) -> Trial:
+def run_trial(probe: Probe, candidates: Mapping[Way, Callable[[], Pass]], evaluated: bool) -> Trial:
     """Compile, check and time each candidate; one that cannot be compiled or does not agree is not sound.
 
     ``evaluated`` says that an eval set will judge the results of the whole artifact.
     """
-    runs: dict[Way, Run] = {}
+    runs: dict[Way, Pass] = {}
     for way, compiled in candidates.items():
         with suppress(CompileFailed, RuntimeError):
             runs[way] = compiled()

@@ -14,9 +14,8 @@ import numpy as np
 
 from compile.model.families import FAMILIES
 from compile.model.probes import Probe, run_unpadded
-from compile.model.reference import Run
 from corelane.artifacts.manifest import NumberFormat
-from corelane.engine.backends.protocol import Logits, WindowBatch
+from corelane.engine.backends.protocol import Logits, Pass, WindowBatch
 from corelane.engine.buckets import LENGTH_STEP, cut_to
 from corelane.errors import CompileFailed, RunFailed
 
@@ -80,7 +79,7 @@ class BucketComparison:
     batch_s: float = 0.0
 
 
-def compare(probe: Probe, run: Run, dtype: NumberFormat, *, fewer_rows: bool = True) -> BucketComparison:
+def compare(probe: Probe, run: Pass, dtype: NumberFormat, *, fewer_rows: bool = True) -> BucketComparison:
     """Run a compiled bucket on the samples; raises RunFailed if a run fails.
 
     ``fewer_rows`` says whether to try batches that do not fill the bucket. The first batch fills it. The others are cut
@@ -108,7 +107,7 @@ def compare(probe: Probe, run: Run, dtype: NumberFormat, *, fewer_rows: bool = T
     )
 
 
-def compare_logits(probe: Probe, run: Run) -> BucketComparison:
+def compare_logits(probe: Probe, run: Pass) -> BucketComparison:
     """Run a candidate on the samples once, for its logits and results alone; raises RunFailed if a run fails."""
     return _compare_results(probe, [run(batch) for batch in probe.batches])
 
@@ -118,12 +117,12 @@ def _compare_results(probe: Probe, got: Sequence[Logits]) -> BucketComparison:
         _largest_difference(probe, ours, theirs, batch, len(rows))
         for ours, theirs, batch, rows in zip(got, probe.expected, probe.batches, probe.rows, strict=True)
     ]
-    expected, found = probe.found, probe.task.found(probe, got)
+    expected, found = probe.found, probe.task.found(probe.rows, got)
     equal = sum(found.get(item) == result for item, result in expected.items())
     return BucketComparison(float(np.max(errors)), 0.0, equal, len(expected), flexible_rows=False)
 
 
-def holds(probe: Probe, traced: Run, network: Run) -> bool:
+def holds(probe: Probe, traced: Pass, network: Pass) -> bool:
     """Tell whether a trace made at another length gives the network's logits at the probe's length."""
     parts = [batch.first(len(rows) + 1) for batch, rows in zip(probe.batches, probe.rows, strict=True)]
     # transformers makes no mask if no token is hidden; a trace has one.
@@ -197,7 +196,7 @@ def _largest_difference(probe: Probe, one: Logits, other: Logits, batch: WindowB
     return float(np.max([np.max(np.abs(each[visible] if probe.task.per_token else each)) for each in found]))
 
 
-def _isolation_error(probe: Probe, run: Run, before: Logits) -> float:
+def _isolation_error(probe: Probe, run: Pass, before: Logits) -> float:
     """Return how far row 0 of the first batch moves when its padding and all other rows get other tokens."""
     batch = probe.batches[0]
     mask = batch.attention_mask.copy()
@@ -213,7 +212,7 @@ def _isolation_error(probe: Probe, run: Run, before: Logits) -> float:
     return _largest_difference(probe, after, before, batch, 1)
 
 
-def _repeat(probe: Probe, run: Run, before: Logits) -> tuple[float, float]:
+def _repeat(probe: Probe, run: Pass, before: Logits) -> tuple[float, float]:
     """Run the first batch again, several times, after all others; return how far its logits move, and its median
     seconds.
     """
@@ -227,7 +226,7 @@ def _repeat(probe: Probe, run: Run, before: Logits) -> tuple[float, float]:
     return float(np.max(errors)), statistics.median(seconds)
 
 
-def _takes_fewer_rows(probe: Probe, run: Run, tolerance: float) -> bool:
+def _takes_fewer_rows(probe: Probe, run: Pass, tolerance: float) -> bool:
     """Tell whether batches of one row, and of one row less than full, give the logits of those rows in a full batch."""
     batch, rows = probe.batches[0], len(probe.rows[0])
     for count in {1, max(1, rows - 1)}:
@@ -241,7 +240,7 @@ def _takes_fewer_rows(probe: Probe, run: Run, tolerance: float) -> bool:
     return True
 
 
-def _takes_shorter_rows(probe: Probe, run: Run, tolerance: float) -> bool:
+def _takes_shorter_rows(probe: Probe, run: Pass, tolerance: float) -> bool:
     """Tell whether the first batch gives the same logits if it is cut to its longest row, and at lengths between."""
     batch, expected, rows = probe.batches[0], probe.expected[0], len(probe.rows[0])
     longest = int(batch.attention_mask.sum(axis=1).max())

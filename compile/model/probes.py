@@ -9,17 +9,13 @@ from tokenizers import Tokenizer
 
 from compile.model.families import FAMILIES
 from compile.model.loading import SourceModel
-from compile.model.reference import Run
-from compile.tasks.task import CompileTask
+from compile.tasks.task import CompileTask, Row
 from corelane.artifacts.manifest import TokenizerSpec
-from corelane.engine.backends.protocol import Logits, WindowBatch
+from corelane.engine.backends.protocol import Logits, Pass, WindowBatch
 from corelane.engine.buckets import Bucket
-from corelane.engine.task import Query, Window
+from corelane.engine.task import Query
 from corelane.engine.text.engine import TextEngine
 from corelane.errors import CompileFailed, ModelRefused, first_line
-
-#: A row of a batch: the number of its query, the query as it was read, and the window of it in this row.
-Row = tuple[int, Any, Window]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +33,10 @@ class Probe:
     @property
     def found(self) -> Mapping[int, Any]:
         """Return what the eager network says of each sample."""
-        return self.task.found(self, self.expected)
+        return self.task.found(self.rows, self.expected)
 
 
-def make_probe(model: SourceModel, bucket: Bucket, run_eager: Run) -> Probe:
+def make_probe(model: SourceModel, bucket: Bucket, run_eager: Pass) -> Probe:
     """Cut the samples for a bucket and run the eager network; raises CompileFailed if none fits."""
     parts, batches = fill_probe(model.task, model.tokenizer, model.spec, bucket)
     return Probe(model.task, parts, batches, [run_unpadded(model.task, run_eager, batch) for batch in batches])
@@ -73,7 +69,7 @@ def fill_batches(engine: TextEngine, bucket: Bucket, rows: Sequence[Row]) -> tup
     return parts, [engine.fill(bucket, [(read, window) for _, read, window in part], bucket.rows) for part in parts]
 
 
-def check_runs(model: SourceModel, run_eager: Run, bucket: Bucket) -> None:
+def check_runs(model: SourceModel, run_eager: Pass, bucket: Bucket) -> None:
     """Run the eager network once; raises ModelRefused if it cannot run on a row of its task."""
     _, batches = fill_probe(model.task, model.tokenizer, model.spec, Bucket(length=bucket.length, rows=1))
     try:
@@ -86,7 +82,7 @@ def check_runs(model: SourceModel, run_eager: Run, bucket: Bucket) -> None:
         ) from error
 
 
-def run_unpadded(task: CompileTask, run: Run, batch: WindowBatch, step: int = 1) -> Logits:
+def run_unpadded(task: CompileTask, run: Pass, batch: WindowBatch, step: int = 1) -> Logits:
     """Run a batch without the columns that are padding in every row; their logits are zeros.
 
     The number of columns left out is a multiple of ``step``.

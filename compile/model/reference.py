@@ -1,7 +1,7 @@
 """The eager fp32 network behind the engine's interface: the reference that every compiled bucket is compared with."""
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,9 +11,7 @@ from torch import Tensor, nn
 from compile.model.adapt import adapt, is_adapted
 from compile.model.loading import SourceModel
 from compile.tasks.task import CompileTask
-from corelane.engine.backends.protocol import Logits, WindowBatch
-
-Run = Callable[[WindowBatch], Logits]
+from corelane.engine.backends.protocol import Logits, Pass, WindowBatch
 
 
 class TaskNetwork(nn.Module):
@@ -44,7 +42,7 @@ def wrap(model: SourceModel) -> TaskNetwork:
     return _wrapped(model, adapt(model.network))
 
 
-def official_run(model: SourceModel, reference: TaskNetwork) -> Run:
+def official_run(model: SourceModel, reference: TaskNetwork) -> Pass:
     """Return the run whose logits a compiled model must reproduce.
 
     It is the run of ``reference``. If a changed form of the network is compiled, it is the run of the official network,
@@ -87,7 +85,7 @@ def _wrapped(model: SourceModel, network: Any) -> TaskNetwork:
     return TaskNetwork(network, types, model.task).eval()
 
 
-def runner_of(module: Any, device: str = "cpu") -> Run:
+def runner_of(module: Any, device: str = "cpu") -> Pass:
     """Return a function that runs a module, eager or compiled, directly on its device."""
 
     def run(batch: WindowBatch) -> Logits:

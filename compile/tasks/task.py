@@ -13,13 +13,16 @@ from corelane.errors import ModelRefused
 from corelane.tasks.registry import TASKS
 
 if TYPE_CHECKING:
-    from compile.model.loading import SourceModel
-    from compile.model.probes import Probe
-    from compile.model.reference import Run
-    from corelane.engine.backends.protocol import Logits
+    from tokenizers import Tokenizer
+
+    from corelane.artifacts.manifest import TokenizerSpec
+    from corelane.engine.backends.protocol import Logits, Pass
     from corelane.engine.buckets import Bucket
-    from corelane.engine.task import Query
+    from corelane.engine.task import Query, Window
     from corelane.engine.text.engine import TextEngine
+
+#: A row of a batch: the number of its query, the query as it was read, and the window of it in this row.
+Row = tuple[int, Any, "Window"]
 
 
 class CompileTask(ABC):
@@ -72,11 +75,17 @@ class CompileTask(ABC):
         """Return items on which a compiled network is compared with the eager one."""
 
     @abstractmethod
-    def found(self, probe: "Probe", logits: "Sequence[Logits]") -> Mapping[int, Any]:
-        """Return what must be equal for each sample that is in a probe, by its number."""
+    def found(self, parts: "Sequence[Sequence[Row]]", logits: "Sequence[Logits]") -> Mapping[int, Any]:
+        """Return what must be equal for each sample, by its number; ``parts`` are the rows of each batch."""
 
     def measure_loss(
-        self, model: "SourceModel", ladder: "Sequence[Bucket]", run_eager: "Run", run: "Run", eval_set: EvalSet | None
+        self,
+        tokenizer: "Tokenizer",
+        spec: "TokenizerSpec",
+        ladder: "Sequence[Bucket]",
+        run_eager: "Pass",
+        run: "Pass",
+        eval_set: EvalSet | None,
     ) -> F1Loss:
         """Have both models read items cut for a ladder, and compare; raises CompileFailed if none fits."""
         raise NotImplementedError

@@ -10,7 +10,7 @@ from compile.model.loading import load_model, quiet_transformers
 from compile.model.reference import runner_of, wrap
 from compile.model.source import find_source
 from compile.tasks.evaluation import EvalSet
-from compile.tasks.question_answering.evaluation import measure_loss, overlap, read_eval_set
+from compile.tasks.question_answering.evaluation import overlap, read_eval_set
 from compile.trial import results_needed
 from compile.verify import Disagreement, judge_f1
 from corelane.artifacts.manifest import Artifact
@@ -38,7 +38,7 @@ def test_eager_network_loses_nothing_to_itself(tiny_model: Path) -> None:
     with quiet_transformers():
         model = load_model(find_source(str(tiny_model), tiny_model))
     run = runner_of(wrap(model))
-    loss = measure_loss(model, LADDER, run, run, None)
+    loss = model.task.measure_loss(model.tokenizer, model.spec, LADDER, run, run, None)
     assert loss.points == 0
     assert loss.items > 0
     assert loss.label == "samples"
@@ -62,12 +62,14 @@ def test_wrong_answers_cost_the_points_the_eager_network_had(tiny_model: Path) -
         texts.append(given)
         return 0.0
 
-    measure_loss(model, LADDER, run, run, EvalSet("x", queries, [["-"], ["-"]], remember))
+    model.task.measure_loss(
+        model.tokenizer, model.spec, LADDER, run, run, EvalSet("x", queries, [["-"], ["-"]], remember)
+    )
     assert texts
     assert all(text in TEXT for text in texts)
     known = EvalSet("known", queries, [[texts[0]], [texts[1]]], plain.text_f1)
-    assert measure_loss(model, LADDER, run, run, known).points == 0
-    loss = measure_loss(model, LADDER, run, turned, known)
+    assert model.task.measure_loss(model.tokenizer, model.spec, LADDER, run, run, known).points == 0
+    loss = model.task.measure_loss(model.tokenizer, model.spec, LADDER, run, turned, known)
     assert loss.points > 0
     assert loss[1:] == (2, "known")
 

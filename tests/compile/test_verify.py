@@ -9,11 +9,11 @@ import torch
 
 from compile.model.loading import SourceModel, load_model, quiet_transformers
 from compile.model.probes import Probe, make_probe
-from compile.model.reference import Run, TaskNetwork, runner_of, wrap
+from compile.model.reference import TaskNetwork, runner_of, wrap
 from compile.model.source import find_source
 from compile.tasks.question_answering.found import find_answers
 from compile.verify import Disagreement, compare, judge, judge_results, share_equal
-from corelane.engine.backends.protocol import Logits, WindowBatch
+from corelane.engine.backends.protocol import Logits, Pass, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed
 
@@ -36,7 +36,7 @@ def probe(model: SourceModel, reference: TaskNetwork) -> Probe:
     return make_probe(model, BUCKET, runner_of(reference))
 
 
-def changed(reference: TaskNetwork, change: Callable[[WindowBatch], WindowBatch]) -> Run:
+def changed(reference: TaskNetwork, change: Callable[[WindowBatch], WindowBatch]) -> Pass:
     run = runner_of(reference)
     return lambda batch: run(change(batch))
 
@@ -124,14 +124,14 @@ def test_changed_answers_are_caught() -> None:
 
 
 def test_answers_lie_in_the_context_and_move_with_the_logits(probe: Probe) -> None:
-    answers = find_answers(probe, probe.expected)
+    answers = find_answers(probe.rows, probe.expected)
     readings = {item: reading for rows in probe.rows for item, reading, _ in rows}
     assert set(answers) == set(readings)
     for item, (start, end) in answers.items():
         assert 0 <= start <= end < len(readings[item].context)
         assert end - start < 30
     upside_down = [(-logits[0], -logits[1]) for logits in probe.expected]
-    assert find_answers(probe, upside_down) != answers
+    assert find_answers(probe.rows, upside_down) != answers
 
 
 def test_bucket_too_short_for_any_question_is_refused(model: SourceModel, reference: TaskNetwork) -> None:

@@ -2,22 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from compile.tasks.feature_extraction.modules import read_modules
-from compile.tasks.task import CompileTask
+from compile.tasks.task import CompileTask, Row
 from compile.tasks.texts import SAMPLES
 from corelane.engine.backends.protocol import Logits
 from corelane.engine.task import Query
 from corelane.tasks.feature_extraction.pooling import pool
 from corelane.tasks.feature_extraction.task import FeatureExtraction
 from corelane.tasks.feature_extraction.wire import EmbeddingOptions
-
-if TYPE_CHECKING:
-    from compile.model.probes import Probe
 
 #: Least cosine of two vectors that count as equal. Those of bf16 have 0.9995 and more, those of int8 0.99.
 SAME_DIRECTION = 0.98
@@ -57,10 +54,10 @@ class Embedding(CompileTask):
         options = EmbeddingOptions(long="mean")
         return [Query(None, text, options) for text in SAMPLES]
 
-    def found(self, probe: "Probe", logits: Sequence[Logits]) -> Mapping[int, Any]:
+    def found(self, parts: Sequence[Sequence[Row]], logits: Sequence[Logits]) -> Mapping[int, Any]:
         """Return the direction of each sample's vector, the mean over all its windows."""
         totals: dict[int, Any] = {}
-        for rows, (part,) in zip(probe.rows, logits, strict=True):
+        for rows, (part,) in zip(parts, logits, strict=True):
             for row, (item, _, window) in enumerate(rows):
                 vector = pool(part[row, : window.length], ("mean",))
                 totals[item] = totals.get(item, 0) + window.length * vector

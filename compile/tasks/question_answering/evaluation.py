@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from compile.model.loading import SourceModel
-from compile.model.probes import Probe, Row, fill_batches, read_rows, run_unpadded
-from compile.model.reference import Run
+from tokenizers import Tokenizer
+
+from compile.model.probes import fill_batches, read_rows, run_unpadded
 from compile.tasks.evaluation import EvalSet, F1Loss
 from compile.tasks.question_answering.found import Answer, find_answers
 from compile.tasks.question_answering.samples import sample_queries
+from compile.tasks.task import CompileTask, Row
+from corelane.artifacts.manifest import TokenizerSpec
 from corelane.domain.jobs import DEFAULT_TASK
+from corelane.engine.backends.protocol import Pass
 from corelane.engine.batching import smallest_fit
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, InvalidInput
@@ -37,11 +40,17 @@ def read_eval_set(path: Path, task: str | None = None) -> EvalSet:
 
 
 def measure_loss(
-    model: SourceModel, ladder: Sequence[Bucket], run_eager: Run, run: Run, eval_set: EvalSet | None
+    head: CompileTask,
+    tokenizer: Tokenizer,
+    spec: TokenizerSpec,
+    ladder: Sequence[Bucket],
+    run_eager: Pass,
+    run: Pass,
+    eval_set: EvalSet | None,
 ) -> F1Loss:
     """Have both models answer questions cut for a ladder, and compare; raises CompileFailed if none fits."""
     label = "the samples" if eval_set is None else eval_set.label
-    task = QuestionAnsweringTask(model.tokenizer, model.spec, ladder[-1].length)
+    task = QuestionAnsweringTask(tokenizer, spec, ladder[-1].length)
     by_bucket: dict[Bucket, list[Row]] = {}
     for row in read_rows(task, sample_queries() if eval_set is None else eval_set.queries):
         by_bucket.setdefault(smallest_fit(row[2].length, ladder), []).append(row)
@@ -50,9 +59,8 @@ def measure_loss(
     filled = [fill_batches(task, bucket, rows) for bucket, rows in by_bucket.items()]
     parts = [part for some, _ in filled for part in some]
     batches = [batch for _, some in filled for batch in some]
-    expected_of = [run_unpadded(model.task, run_eager, batch) for batch in batches]
-    probe = Probe(model.task, parts, batches, expected_of)
-    expected, given = find_answers(probe, probe.expected), find_answers(probe, [run(batch) for batch in batches])
+    expected = find_answers(parts, [run_unpadded(head, run_eager, batch) for batch in batches])
+    given = find_answers(parts, [run(batch) for batch in batches])
     if eval_set is None:
         lost = sum(1 - overlap(given.get(item), answer) for item, answer in expected.items())
     else:

@@ -1,24 +1,21 @@
 """The answers that a network gives to the samples, as places of tokens."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from compile.tasks.task import Row
 from corelane.engine.backends.protocol import Logits
 from corelane.tasks.question_answering.engine.spans import find_spans
-
-if TYPE_CHECKING:
-    from compile.model.probes import Probe
 
 #: First and last context token of an answer, counted within its item.
 Answer = tuple[int, int]
 
 
-def find_answers(probe: "Probe", logits: Sequence[Logits]) -> dict[int, Answer]:
+def find_answers(parts: Sequence[Sequence[Row]], logits: Sequence[Logits]) -> dict[int, Answer]:
     """Return the best span of each query over all its windows, even if "no answer" is more likely."""
     best: dict[int, tuple[float, Answer]] = {}
-    for rows, (starts, ends) in zip(probe.rows, logits, strict=True):
+    for rows, (starts, ends) in zip(parts, logits, strict=True):
         for row, (item, reading, window) in enumerate(rows):
             found = find_spans(
                 starts[row : row + 1],

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 from compile.tasks.evaluation import EvalSet, F1Loss
 from compile.tasks.question_answering.found import find_answers
 from compile.tasks.question_answering.samples import sample_queries
-from compile.tasks.task import CompileTask
+from compile.tasks.task import CompileTask, Row
 from corelane.domain.jobs import DEFAULT_TASK
-from corelane.engine.backends.protocol import Logits
+from corelane.engine.backends.protocol import Logits, Pass
 from corelane.engine.task import Query
 
 if TYPE_CHECKING:
-    from compile.model.loading import SourceModel
-    from compile.model.probes import Probe
-    from compile.model.reference import Run
+    from tokenizers import Tokenizer
+
+    from corelane.artifacts.manifest import TokenizerSpec
     from corelane.engine.buckets import Bucket
 
 
@@ -33,16 +33,22 @@ class QuestionAnsweringHead(CompileTask):
         return sample_queries()
 
     def measure_loss(
-        self, model: "SourceModel", ladder: "Sequence[Bucket]", run_eager: "Run", run: "Run", eval_set: EvalSet | None
+        self,
+        tokenizer: "Tokenizer",
+        spec: "TokenizerSpec",
+        ladder: "Sequence[Bucket]",
+        run_eager: "Pass",
+        run: "Pass",
+        eval_set: EvalSet | None,
     ) -> F1Loss:
         """Have both models answer questions cut for a ladder, and compare; raises CompileFailed if none fits."""
         from compile.tasks.question_answering.evaluation import measure_loss
 
-        return measure_loss(model, ladder, run_eager, run, eval_set)
+        return measure_loss(self, tokenizer, spec, ladder, run_eager, run, eval_set)
 
-    def found(self, probe: "Probe", logits: Sequence[Logits]) -> Mapping[int, Any]:
+    def found(self, parts: Sequence[Sequence[Row]], logits: Sequence[Logits]) -> Mapping[int, Any]:
         """Return the best answer of each question."""
-        return find_answers(probe, logits)
+        return find_answers(parts, logits)
 
 
 TASK = QuestionAnsweringHead()

@@ -2,19 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from compile.tasks.task import CompileTask
+from compile.tasks.task import CompileTask, Row
 from compile.tasks.texts import SAMPLES
 from corelane.engine.backends.protocol import Logits
 from corelane.engine.task import Query
 from corelane.tasks.text_classification.task import TextClassification
 from corelane.tasks.text_classification.wire import ClassificationOptions, Function
-
-if TYPE_CHECKING:
-    from compile.model.probes import Probe
 
 
 class ClassificationHead(CompileTask):
@@ -44,10 +41,10 @@ class ClassificationHead(CompileTask):
         options = ClassificationOptions(long="mean")
         return [Query(None, text, options) for text in SAMPLES]
 
-    def found(self, probe: "Probe", logits: Sequence[Logits]) -> Mapping[int, Any]:
+    def found(self, parts: Sequence[Sequence[Row]], logits: Sequence[Logits]) -> Mapping[int, Any]:
         """Return the best label of each sample, over all its windows."""
         totals: dict[int, Any] = {}
-        for rows, (part,) in zip(probe.rows, logits, strict=True):
+        for rows, (part,) in zip(parts, logits, strict=True):
             for row, (item, _, _) in enumerate(rows):
                 totals[item] = totals.get(item, 0) + part[row]
         return {item: int(np.argmax(total)) for item, total in totals.items()}

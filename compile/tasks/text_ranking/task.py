@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
 from compile.tasks.question_answering.samples import TEXTS
+from compile.tasks.task import Row
 from compile.tasks.text_classification.task import ClassificationHead
 from compile.tasks.texts import LIGHTHOUSE
 from corelane.engine.backends.protocol import Logits
@@ -15,9 +16,6 @@ from corelane.errors import ModelRefused
 from corelane.tasks.text_classification.wire import Function
 from corelane.tasks.text_ranking.task import TextRanking
 from corelane.tasks.text_ranking.wire import RankingOptions
-
-if TYPE_CHECKING:
-    from compile.model.probes import Probe
 
 #: What makes a score of a logit, by the last part of the name that sentence-transformers has for it.
 FUNCTIONS: Mapping[str, Function] = {"Identity": "none", "Sigmoid": "sigmoid"}
@@ -54,10 +52,10 @@ class Ranking(ClassificationHead):
         pairs = [(query, (text, short)) for query, text in TEXTS]
         return [Query(query, orjson.dumps(texts).decode(), RankingOptions()) for query, texts in pairs]
 
-    def found(self, probe: "Probe", logits: Sequence[Logits]) -> Mapping[int, Any]:
+    def found(self, parts: Sequence[Sequence[Row]], logits: Sequence[Logits]) -> Mapping[int, Any]:
         """Return the best text of each sample, by its best window."""
         best: dict[int, tuple[float, int]] = {}
-        for rows, (part,) in zip(probe.rows, logits, strict=True):
+        for rows, (part,) in zip(parts, logits, strict=True):
             for row, (item, _, window) in enumerate(rows):
                 reached = (float(part[row, 0]), -window.part)
                 best[item] = max(best.get(item, reached), reached)

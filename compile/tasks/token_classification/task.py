@@ -2,17 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from compile.tasks.task import CompileTask
+from compile.tasks.task import CompileTask, Row
 from compile.tasks.texts import SAMPLES
 from corelane.engine.backends.protocol import Logits
 from corelane.engine.task import Query
 from corelane.tasks.token_classification.task import TokenClassification
 from corelane.tasks.token_classification.wire import EntityOptions
-
-if TYPE_CHECKING:
-    from compile.model.probes import Probe
 
 #: More tokens than a sample has.
 MOST_TOKENS = 1 << 20
@@ -36,10 +33,10 @@ class EntityHead(CompileTask):
         """Return sample texts."""
         return [Query(None, text, EntityOptions()) for text in SAMPLES]
 
-    def found(self, probe: "Probe", logits: Sequence[Logits]) -> Mapping[int, Any]:
+    def found(self, parts: Sequence[Sequence[Row]], logits: Sequence[Logits]) -> Mapping[int, Any]:
         """Return the best label of each token of each sample."""
         found: dict[int, int] = {}
-        for rows, (part,) in zip(probe.rows, logits, strict=True):
+        for rows, (part,) in zip(parts, logits, strict=True):
             for row, (item, _, window) in enumerate(rows):
                 labels = part[row, : window.length].argmax(axis=-1).tolist()
                 first = item * MOST_TOKENS + window.start

@@ -12,7 +12,7 @@ import redis
 from corelane.domain.api_keys import Scope
 from corelane.errors import StoreUnavailable
 from corelane.plugins.console.auth import COOKIE
-from corelane.plugins.console.pages import stream
+from corelane.plugins.console.pages import nav, stream
 from corelane.plugins.console.pages.mount import FEEDS
 from corelane.settings import Settings
 from corelane.store import keys
@@ -48,11 +48,11 @@ def test_page_is_told_that_the_store_is_away_and_that_it_is_back(
 ) -> None:
     told: list[str] = []
 
-    async def feed(*_: object) -> stream.Update:
+    async def feed(*_: object) -> nav.Update:
         told.append("")
         if len(told) in (2, 3):
             raise StoreUnavailable("Redis does not answer")
-        return stream.Update({"main": f"<p>{min(len(told), 4)}</p>"})
+        return nav.Update({"main": f"<p>{min(len(told), 4)}</p>"})
 
     monkeypatch.setitem(FEEDS, "flickering", feed)
     with following(service, "flickering") as updates:
@@ -80,10 +80,10 @@ def test_streams_of_one_owner_are_bounded(service: Service, monkeypatch: pytest.
 def test_pages_that_show_the_same_ask_once_a_tick_and_one_that_closes_takes_nothing_from_the_others() -> None:
     asked: list[str] = []
 
-    async def feed(name: str) -> stream.Update:
+    async def feed(name: str) -> nav.Update:
         asked.append(name)
         await asyncio.sleep(0)
-        return stream.Update({"main": name})
+        return nav.Update({"main": name})
 
     async def go() -> None:
         shared = stream.SharedFeeds()

@@ -4,10 +4,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compile.model.reference import Run, runner_of
+from compile.model.reference import runner_of
 from compile.plan import BuildPlan
 from compile.plugin import FormatGraph
 from compile.tasks.evaluation import EvalSet
+from corelane.engine.backends.protocol import Pass
 from corelane.errors import CompileFailed
 from corelane.plugins.backends.openvino.graph import forward_of, require_openvino, weights_of
 from corelane.plugins.backends.openvino.quantise import (
@@ -61,7 +62,7 @@ class OpenVinoCompiler:
         )
 
 
-def compile_graph(model: Any) -> Run:
+def compile_graph(model: Any) -> Pass:
     """Compile a graph for this CPU."""
     return forward_of(require_openvino().Core(), model)
 

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from compile.model.loading import SourceModel
 from compile.model.probes import read_rows
-from compile.model.reference import Run, TaskNetwork, tensors
+from compile.model.reference import TaskNetwork, tensors
 from compile.torch.cpu import trace
 from compile.torch.head import HEADS
 from compile.torch.int8 import SMALLEST
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
-from corelane.engine.backends.protocol import Logits, WindowBatch
+from corelane.engine.backends.protocol import Logits, Pass, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.task import Query
 from corelane.errors import CompileFailed, last_line
@@ -66,7 +66,7 @@ class LayerInputs:
     smoothing: NDArray[np.float32]
 
 
-def calibrate(model: SourceModel, run_eager: Run, queries: Sequence[Query], longest: int) -> CalibrationBatches:
+def calibrate(model: SourceModel, run_eager: Pass, queries: Sequence[Query], longest: int) -> CalibrationBatches:
     """Return windows of the items, each window as one batch; raises CompileFailed if none fits."""
     engine = model.task.engine(model.tokenizer, model.spec, longest)
     rows = read_rows(engine, queries[:: max(1, len(queries) // WINDOWS)])
@@ -178,7 +178,7 @@ def representable(low: float, high: float) -> tuple[float, float]:
     return -below * step, (LEVELS - 1 - below) * step
 
 
-def cost(run: Run, calibration: CalibrationBatches) -> float:
+def cost(run: Pass, calibration: CalibrationBatches) -> float:
     """Return the mean divergence over the calibration texts."""
     pairs = zip(calibration.batches, calibration.expected, strict=True)
     return float(np.mean([calibration.divergence(expected, run(batch)) for batch, expected in pairs]))

@@ -23,11 +23,11 @@ from corelane.domain.jobs import JobStatus
 from corelane.errors import NotFound
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import go_to, service_of
+from corelane.plugins.console.pages.nav import Update
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import HEADERS, fragment, render, rights
 from corelane.plugins.console.pages.result_walk import ResultWalks, results_page
 from corelane.plugins.console.pages.snippets import job_snippets
-from corelane.plugins.console.pages.stream import Update
 from corelane.store.jobs.events import BEGINNING, PAGE_EVENTS, StoredEvent
 from corelane.store.jobs.records import JobRecord
 from corelane.tasks.registry import task_named

@@ -23,10 +23,10 @@ from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.filters import address, fill_form, read_filter
 from corelane.plugins.console.pages.forms import refusal, service_of
 from corelane.plugins.console.pages.job import wall_s
+from corelane.plugins.console.pages.nav import Update
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import HEADERS, fragment, render, rights
 from corelane.plugins.console.pages.snippets import jobs_snippets, task_snippets
-from corelane.plugins.console.pages.stream import Update
 from corelane.store.jobs.records import JobRecord
 from corelane.tasks.registry import task_named
 

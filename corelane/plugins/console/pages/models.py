@@ -16,9 +16,9 @@ from corelane.domain.placement import ALL_CORES
 from corelane.errors import CorelaneError, InvalidInput
 from corelane.log import get_logger
 from corelane.plugins.console.auth import CONSOLE
+from corelane.plugins.console.pages.nav import Update
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import HEADERS, base_of, fragment, is_htmx, render, rights
-from corelane.plugins.console.pages.stream import Update
 
 log = get_logger(__name__)
 

@@ -23,7 +23,7 @@ from corelane.plugins.console.pages import (
     stream,
     webhooks,
 )
-from corelane.plugins.console.pages.nav import ADDED
+from corelane.plugins.console.pages.nav import ADDED, Feed
 from corelane.plugins.console.pages.page_route import PageRoute
 
 FILES = Path(__file__).parent / "static"
@@ -32,7 +32,7 @@ FILES = Path(__file__).parent / "static"
 PAGES = (overview, steering, models, ask, jobs, job, webhooks)
 
 #: The feeds of the pages' streams, by the pages' names.
-FEEDS: dict[str, stream.Feed] = {
+FEEDS: dict[str, Feed] = {
     "overview": overview.OverviewFeed(),
     "models": models.feed,
     "jobs": jobs.feed,

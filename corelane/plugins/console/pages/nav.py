@@ -1,18 +1,16 @@
-"""The navigation of the console, and the pages that plugins add to it."""
+"""The navigation of the console, what a page is made of, and the pages that plugins add."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
+
+from fastapi import APIRouter
 
 from api.plugin import ApiPlugin
-from corelane.domain.api_keys import Scope
+from api.state import AppState
+from corelane.domain.api_keys import Caller, Scope
 from corelane.plugin import installed
-
-if TYPE_CHECKING:
-    from fastapi import APIRouter
-
-    from corelane.plugins.console.pages.stream import Feed
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +24,24 @@ class NavEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Update:
+    """The current content of a page: its parts as HTML by element id, and values for its script by name."""
+
+    parts: Mapping[str, str]
+    values: Mapping[str, Any] | None = None
+
+
+#: Returns the content of a page, for a caller, with the page's own arguments.
+Feed = Callable[[AppState, Caller, Mapping[str, str]], Coroutine[Any, Any, Update]]
+
+
+@dataclass(frozen=True, slots=True)
 class ConsolePages:
     """Pages of a plugin: its entries in the navigation, its folder of templates, and its routes and feeds."""
 
     nav: Sequence[NavEntry]
     templates: Path
-    load: "Callable[[], tuple[Sequence[APIRouter], dict[str, Feed]]]"
+    load: Callable[[], tuple[Sequence[APIRouter], dict[str, Feed]]]
 
 
 #: The pages that plugins add.

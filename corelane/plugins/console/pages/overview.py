@@ -12,9 +12,9 @@ from corelane.domain.overview import Overview
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.history import read_history
 from corelane.plugins.console.overviews import Overviews
+from corelane.plugins.console.pages.nav import Update
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import HEADERS, fragment, render, rights
-from corelane.plugins.console.pages.stream import Update
 from corelane.plugins.console.routes import Minutes
 
 router = APIRouter(prefix=CONSOLE, route_class=PageRoute, dependencies=[AS_READER])

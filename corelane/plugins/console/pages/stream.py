@@ -12,7 +12,7 @@ import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Hashable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 import orjson
@@ -22,10 +22,10 @@ from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from api.deps import ReadCaller, StateDep
 from api.routes.streams import EventStream
 from api.state import AppState
-from corelane.domain.api_keys import Caller
 from corelane.errors import NotFound, Unavailable
 from corelane.log import get_logger
 from corelane.plugins.console.auth import CONSOLE, SessionStore, session_of
+from corelane.plugins.console.pages.nav import Feed, Update
 from corelane.plugins.console.pages.page_route import PageRoute
 
 log = get_logger(__name__)
@@ -51,18 +51,6 @@ REFUSED_MS = 10_000
 #: When a page whose stream broke reconnects, in milliseconds.
 RETRY_MS = 1000
 RETRY_SPREAD_MS = (500, 2000)
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """The current content of a page: its parts as HTML by element id, and values for its script by name."""
-
-    parts: Mapping[str, str]
-    values: Mapping[str, Any] | None = None
-
-
-#: Returns the content of a page, for a caller, with the page's own arguments.
-Feed = Callable[[AppState, Caller, Mapping[str, str]], Coroutine[Any, Any, Update]]
 
 
 def make_router(feeds: Mapping[str, Feed], sessions: SessionStore) -> APIRouter:

@@ -8,12 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corelane.plugins.console.pages.nav import ConsolePages, NavEntry
+from corelane.plugins.console.pages.nav import ConsolePages, Feed, NavEntry
 
 if TYPE_CHECKING:
     from fastapi import APIRouter
-
-    from corelane.plugins.console.pages.stream import Feed
 
 NAV = (NavEntry("Files", "files", "f"), NavEntry("Batches", "batches", "b"))
 

@@ -14,9 +14,9 @@ from corelane.domain.batches import ENDPOINT, FINAL, BatchRequest
 from corelane.errors import InvalidInput
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.pages.forms import faults_of, first, go_to, read_form
+from corelane.plugins.console.pages.nav import Update
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import fragment, render, rights
-from corelane.plugins.console.pages.stream import Update
 from corelane.plugins.files.routes import batches as api_batches
 from corelane.plugins.files.routes import files as api_files
 from corelane.plugins.files.settings import FilesFields

@@ -19,6 +19,12 @@ LINKED = [*PAGES, *(ROOT / "corelane").rglob("README.md")]
 #: A file of the code, with its folder: `corelane/log.py`, `corelane/store/lua/*.lua`.
 CODE_FILE = re.compile(r"`((?:[\w.-]+/)+[\w.*-]+\.(?:py|lua))`")
 
+#: A page that is named from the root, and its anchor.
+PAGE = re.compile(r"(?<![\w/])(docs/[\w-]+\.md)(?:#([\w-]+))?")
+
+#: Kinds of files that name pages.
+NAMING = (".py", ".lua", ".md", ".yml", ".yaml", ".json", ".toml", ".sh", ".env", ".html", ".Dockerfile")
+
 
 def test_reference_is_what_the_code_says() -> None:
     assert generate.PAGE.read_text() == generate.make_page(), "run `make docs`"
@@ -54,6 +60,22 @@ def test_links_between_documents_lead_somewhere() -> None:
             there = page.parent / target if target else page
             assert there.exists(), f"{page}: {target}"
             assert not anchor or there.suffix != ".md" or anchor in anchors(there), f"{page}: {target}#{anchor}"
+
+
+def test_pages_named_in_code_and_configuration_exist() -> None:
+    """Messages, docstrings, alert rules and manifests name pages: `docs/monitoring.md#corelanedown`."""
+    named = set[tuple[str, str]]()
+    for folder in ("api", "workers", "compile", "corelane", "deploy", "benchmarks", "examples", "tests", "models"):
+        for path in (ROOT / folder).rglob("*"):
+            if path.suffix in NAMING:
+                named |= set(PAGE.findall(path.read_text()))
+    for path in ROOT.iterdir():
+        if path.is_file() and (path.suffix in NAMING or path.name in ("Dockerfile", "Makefile", ".env.example")):
+            named |= set(PAGE.findall(path.read_text()))
+    assert len(named) > 20
+    for page, anchor in named:
+        assert (ROOT / page).exists(), page
+        assert not anchor or anchor in anchors(ROOT / page), f"{page}#{anchor}"
 
 
 def test_settings_named_in_the_documents_exist() -> None:

@@ -15,11 +15,12 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict
 
 from api.request_facts import CALLER
+from api.requests import require_scope
 from api.state import AppState
 from corelane.domain.api_keys import Caller, Scope
 from corelane.domain.ids import is_job_id
 from corelane.domain.job_filter import JobFilter
-from corelane.errors import Forbidden, InvalidInput, NotFound
+from corelane.errors import InvalidInput, NotFound
 from corelane.errors.sentences import unknown_name
 from corelane.log import get_logger
 
@@ -79,12 +80,6 @@ def allow(scope: Scope) -> Callable[[Caller], Awaitable[Caller]]:
         return caller
 
     return allowed
-
-
-def require_scope(caller: Caller, scope: Scope) -> None:
-    """Raise Forbidden if a caller's key lacks a scope."""
-    if scope not in caller.scopes:
-        raise Forbidden(f"this API key may not do that: it needs the scope `{scope}`")
 
 
 async def refuse_unknown_parameters(request: Request) -> None:

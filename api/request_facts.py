@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 from contextvars import ContextVar
+from typing import Any
+
+from starlette.types import Scope
 
 from corelane.domain.request_facts import NO_REQUEST, RequestFacts
 
@@ -41,3 +44,32 @@ PAGE: Mapping[str, str] = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 }
+
+#: The scope's key for a pair: the list of headers as sent, and the headers that ``read_headers`` made of it.
+HEADERS = "corelane.headers"
+
+
+def read_headers(scope: Scope) -> Mapping[str, str]:
+    """Return a request's headers by lower-case name. If a header was sent twice, the first counts."""
+    sent: list[tuple[bytes, bytes]] = scope["headers"]
+    read: tuple[Any, dict[str, str]] | None = scope.get(HEADERS)
+    if read is not None and read[0] is sent:
+        return read[1]
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(sent)}
+    scope[HEADERS] = sent, headers
+    return headers
+
+
+def content_type(headers: Mapping[str, str]) -> str:
+    """Return the content type of a request, without parameters; empty if it has none."""
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def is_json(given: str) -> bool:
+    """Return whether a content type is JSON."""
+    return given == "application/json" or (given.startswith("application/") and given.endswith("+json"))
+
+
+def has_body(headers: Mapping[str, str]) -> bool:
+    """Return whether a request's headers say that it has a body."""
+    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"

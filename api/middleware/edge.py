@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any
 
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -21,7 +20,19 @@ from api.middleware.packed_bodies import unpack
 from api.middleware.rate_limit import Kind, RateLimiter, RateStanding, address_of
 from api.middleware.sections import Section, own_cookies
 from api.middleware.unread_body import RequestBody, send_while_unread
-from api.request_facts import CALLER, LINES, PAGE, PROBES, REQUEST_FACTS, REQUEST_ID, STRICT, TRACEPARENT
+from api.request_facts import (
+    CALLER,
+    LINES,
+    PAGE,
+    PROBES,
+    REQUEST_FACTS,
+    REQUEST_ID,
+    STRICT,
+    TRACEPARENT,
+    content_type,
+    has_body,
+    read_headers,
+)
 from corelane.domain import api_keys
 from corelane.domain.api_keys import Caller
 from corelane.domain.dispatch import PUBLIC
@@ -58,9 +69,6 @@ LEFT_STATUS = 499
 
 #: Every caller of a service that does not check keys.
 ANYBODY = Caller(PUBLIC, frozenset(api_keys.Scope))
-
-#: The scope's key for a pair: the list of headers as sent, and the headers that ``read_headers`` made of it.
-HEADERS = "corelane.headers"
 
 #: The name of the request id's header, as it is sent.
 ID_SENT = REQUEST_ID.lower().encode()
@@ -306,17 +314,6 @@ def too_large(most: int, setting: str) -> TooLarge:
     return TooLarge(f"the body has more than {most:,} bytes; send it {remedy}")
 
 
-def read_headers(scope: Scope) -> Mapping[str, str]:
-    """Return a request's headers by lower-case name. If a header was sent twice, the first counts."""
-    sent: list[tuple[bytes, bytes]] = scope["headers"]
-    read: tuple[Any, dict[str, str]] | None = scope.get(HEADERS)
-    if read is not None and read[0] is sent:
-        return read[1]
-    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in reversed(sent)}
-    scope[HEADERS] = sent, headers
-    return headers
-
-
 def enter_request(headers: Mapping[str, str], traceparent: str) -> str:
     """Make the request's facts the current ones, for its handlers and log lines; return the request id.
 
@@ -333,18 +330,3 @@ def given_key(headers: Mapping[str, str]) -> str:
     """Return the key in a request; empty if there is none."""
     scheme, _, token = headers.get("authorization", "").partition(" ")
     return headers.get("x-api-key") or (token.strip() if scheme.lower() == "bearer" else "")
-
-
-def content_type(headers: Mapping[str, str]) -> str:
-    """Return the content type of a request, without parameters; empty if it has none."""
-    return headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-def is_json(given: str) -> bool:
-    """Return whether a content type is JSON."""
-    return given == "application/json" or (given.startswith("application/") and given.endswith("+json"))
-
-
-def has_body(headers: Mapping[str, str]) -> bool:
-    """Return whether a request's headers say that it has a body."""
-    return "transfer-encoding" in headers or headers.get("content-length", "0") != "0"

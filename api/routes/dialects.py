@@ -12,8 +12,9 @@ from pydantic import ValidationError
 
 from api.errors import documented
 from api.jobs import Asked, CallerWait, headers_of
-from api.reading import PlainRequest, PlainRoute, Prefer, SubmitRequest, Wait, faults_of_body
+from api.reading import PlainRoute, Prefer, Wait
 from api.request_facts import REQUEST_FACTS
+from api.requests import PlainRequest, SubmitRequest, faults_of_body
 from api.state import AppState
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Job, JobHead

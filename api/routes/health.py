@@ -10,7 +10,8 @@ from pydantic import BaseModel, Field
 
 from api.deps import StateDep
 from api.errors import documented
-from api.reading import PlainRequest, PlainRoute
+from api.reading import PlainRoute
+from api.requests import PlainRequest
 from api.state import AppState
 from corelane.domain.conditions import DISK_FULL
 from corelane.errors import NotReady, Unavailable

@@ -2,17 +2,14 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any
 
 from fastapi import APIRouter, Response
-from starlette.routing import Match
-from starlette.types import Scope
 
 from api.deps import IdempotencyKey, NameInPath, require_job_name
 from api.jobs import CallerWait
-from api.middleware.edge import content_type, read_headers
-from api.reading import PlainRequest, PlainRoute, Prefer, SubmitRequest, Wait
-from api.request_facts import LINES, REQUEST_FACTS
+from api.reading import NdjsonRoute, Prefer, Wait
+from api.request_facts import REQUEST_FACTS
+from api.requests import PlainRequest, SubmitRequest
 from api.routes.jobs import present
 from api.state import AppState
 from corelane.domain.ids import new_job_id
@@ -23,17 +20,6 @@ from corelane.store.jobs.idempotency import Once, by_key, by_name, start_fingerp
 from corelane.store.jobs.submission import Submission
 from corelane.submitting.ndjson import NdjsonBody, submit_file
 from corelane.submitting.submitter import Submitted
-
-
-class NdjsonRoute(PlainRoute):
-    """A route that matches only requests with an NDJSON body; others are left to the JSON form."""
-
-    def matches(self, scope: Scope) -> tuple[Match, Any]:
-        """Return whether this route serves a request."""
-        match, found = super().matches(scope)
-        is_of_lines = match is not Match.NONE and content_type(read_headers(scope)) in LINES
-        return (match, found) if is_of_lines else (Match.NONE, {})
-
 
 #: The NDJSON form of submitting; the OpenAPI document describes it together with the JSON form.
 hot = APIRouter(prefix="/v1/jobs", route_class=NdjsonRoute, include_in_schema=False)

@@ -26,9 +26,9 @@ from api.deps import (
 )
 from api.errors import WrongForm, documented
 from api.jobs import CallerWait, headers_of, no_such_job
-from api.middleware.edge import read_headers
-from api.reading import PlainRequest, PlainRoute, Prefer, ReadRequest, SubmitRequest, Wait
-from api.request_facts import NDJSON, REQUEST_FACTS
+from api.reading import PlainRoute, Prefer, Wait
+from api.request_facts import NDJSON, REQUEST_FACTS, read_headers
+from api.requests import PlainRequest, ReadRequest, SubmitRequest
 from api.state import AppState
 from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.domain.api_keys import Caller, Scope
@@ -107,7 +107,8 @@ async def take_body(
             )
         try:
             form = partial(read_form, given, task)
-            body = await state.large_bodies.read(request.owner, sent, form, is_parsed=True)
+            is_small = len(sent) <= LARGE_BYTES
+            body = form() if is_small else await state.large_bodies.read(request.owner, sent, form, is_parsed=True)
             return await take_job(request, body, sent, wait, key=key, name=name)
         except (WrongForm, WrongTask):
             if missing is not None:

@@ -11,7 +11,7 @@ from fastapi.testclient import TestClient
 from starlette.types import Message
 
 from api.app import create_app
-from api.reading import PlainRequest
+from api.requests import PlainRequest
 from corelane.domain.api_keys import Scope
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyStore

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from fastapi.testclient import TestClient
 
-from api.reading import JsonRequest
+from api.requests import JsonRequest
 from corelane.errors import Overloaded, TooLarge
 from corelane.submitting import large_bodies
 from corelane.submitting.large_bodies import LARGE_BYTES, MOST_MARKS, OWNER_BYTES, LargeBodies, load

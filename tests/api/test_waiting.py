@@ -1,6 +1,6 @@
 import pytest
 
-from api.reading import preferred_wait
+from api.requests import preferred_wait
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ trace, because the traces of polls would hide those of jobs.
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.middleware.edge import read_headers
-from api.request_facts import TRACEPARENT
+from api.request_facts import TRACEPARENT, read_headers
 from corelane.domain.request_facts import continue_trace
 from corelane.tracing import Attributes, Tracer
 

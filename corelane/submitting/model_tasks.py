@@ -26,20 +26,14 @@ class ModelTasks:
         self._versions: dict[str, Task] = {}
         self._models: dict[str, Task] = {}
 
-    def known(self, model: str) -> Task | None:
-        """Return the task that a model had when it was last asked for; None if it never was.
-
-        Nothing is known of a model whose version has forms of its own: the next version may have others.
-        """
-        return self._models.get(model)
-
     async def of_model(self, model: str, *, again: bool = False) -> Task:
         """Return the task of a model, or that of models without one before there is a default model.
 
         Raise UnknownModel. What is known may be old: the alias may mean a version of another task by now. Ask
-        ``again`` to be sure.
+        ``again`` to be sure. Nothing is cached of a model whose version has forms of its own: the next version may have
+        others.
         """
-        if not again and (found := self.known(model)) is not None:
+        if not again and (found := self._models.get(model)) is not None:
             return found
         version = await self._fleet.meant(model) or (await self._store.admit(model)).version
         if version is None:

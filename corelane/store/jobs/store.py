@@ -11,29 +11,30 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.dispatch import MAX_SLICE_ITEMS, Row, decode_slice
+from corelane.domain.aliases import choose
+from corelane.domain.dispatch import MAX_SLICE_ITEMS, PUBLIC, Row, decode_slice
 from corelane.domain.job_filter import ALL_OWNERS, JobFilter
 from corelane.domain.jobs import Item
+from corelane.domain.pauses import Pauses
 from corelane.errors import NotFound
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.fleet import read_drain_rate
 from corelane.store.item_files import ItemFiles, decode_line
-from corelane.store.jobs.admissions import Admissions
 from corelane.store.jobs.idempotency import Holder, by_name, find_holder
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.results import drop_final, drop_results, read_results
 from corelane.store.jobs.retries import items_lost, unanswered
 from corelane.store.jobs.search import JobPage, count_jobs, find_jobs, owners_of_jobs, read_records
-from corelane.store.jobs.submission import Submission
+from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.jobs.writer import Cut, JobWriter
 from corelane.store.link.library import Command
-from corelane.store.link.link import CommonLink, pairs
+from corelane.store.link.link import CommonLink, pairs, texts
 from corelane.store.link.replicas import ReplicaGate
 from corelane.tasks.registry import task_named
 
 
-class JobStore(Admissions):
+class JobStore:
     """The jobs in Redis, and the state of the fleet, for the processes that submit and read jobs."""
 
     def __init__(self, link: CommonLink, settings: Settings, bell: str, gate: ReplicaGate | None = None) -> None:
@@ -41,10 +42,30 @@ class JobStore(Admissions):
 
         With ``gate``, a job is reported as accepted or ended only once replicas hold what was written.
         """
-        super().__init__(link)
+        self._link = link
         self._gate = gate
         self._settings = settings
         self._writer = JobWriter(link, settings, bell)
+
+    async def admit(self, model: str, key: str = "", owner: str = PUBLIC) -> Admission:
+        """Read the state of the fleet for an owner's job; the version is None if the model is unknown.
+
+        If the model is an alias of several versions, ``key`` chooses one.
+        """
+        found, outstanding, own, paused = await self._link.run("admit", model=model, owner=owner)
+        versions = {version.decode(): (weight, held, idle) for version, weight, held, idle in found}
+        version = next(iter(versions), None)
+        if len(versions) > 1:
+            version = choose({name: float(weight) for name, (weight, *_) in versions.items()}, key)
+        _, held, idle = versions[version] if version is not None else (b"1", 0, 0)
+        return Admission(
+            version,
+            outstanding=outstanding,
+            own=own,
+            is_held=bool(held),
+            idle=idle,
+            pause=Pauses.decode(texts(paused)).against(version or "", owner) if paused else None,
+        )
 
     async def drain_rate(self) -> float:
         """Return how many tokens a second the cores drain."""

@@ -37,7 +37,7 @@ from pathlib import Path
 os.sched_setaffinity(0, json.loads(sys.argv[3]))
 import torch
 from corelane.artifacts.finding import find_artifact
-from corelane.engine.backends.registry import open_backend
+from corelane.engine.runner import open_backend
 from corelane.engine.runner import Runner
 from corelane.tasks.question_answering.engine.task import QuestionQuery
 from corelane.tasks.question_answering.options import AnswerOptions

@@ -53,7 +53,7 @@ def lap(name):
 import workers.core.process, corelane.engine.backends.cpu
 lap("imports")
 from corelane.artifacts.finding import find_artifact
-from corelane.engine.backends.registry import open_backend
+from corelane.engine.runner import open_backend
 from corelane.engine.runner import Runner
 runner = Runner.open(open_backend("cpu"), find_artifact(Path(sys.argv[1]), sys.argv[2], "cpu"))
 lap("load")

@@ -29,9 +29,9 @@ from compile.trial import Trial, Way, dtype_of, rank_ways, results_needed, run_t
 from compile.verify import first_in_agreement, holds, judge_f1
 from corelane.artifacts.instructions import THIS_CPU, host_kind, instruction_sets, may_be_fast, rank_of, sets_up_to
 from corelane.artifacts.manifest import Artifact, artifact_folders, read_artifact
-from corelane.engine.backends.added import TORCHSCRIPT, added_formats, all_targets
+from corelane.engine.backends.cpu import settle
 from corelane.engine.backends.neuron.chips import CHIPS
-from corelane.engine.backends.packing import settle
+from corelane.engine.backends.plugin import TORCHSCRIPT, added_formats, all_targets
 from corelane.engine.backends.protocol import Pass
 from corelane.engine.buckets import AUTO_BUCKETS, Bucket
 from corelane.errors import ArtifactRefused, CompileFailed

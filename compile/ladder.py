@@ -27,8 +27,8 @@ from compile.tasks.evaluation import F1Loss
 from compile.verify import BucketComparison, compare, judge, judge_results, share_equal
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact, BucketFile, Manifest
 from corelane.engine.backends.protocol import Pass, WindowBatch
-from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
+from corelane.engine.runner import open_backend
 from corelane.errors import CompileFailed, EngineError
 
 #: Most buckets that are compared at a time: each needs memory for the passes of a large model.

@@ -62,7 +62,7 @@ class FormatCompiler(Protocol):
 
 
 class CompilePlugin(Plugin):
-    """A plugin that compiles for targets or formats which it runs too (``corelane.engine.backends.added``)."""
+    """A plugin that compiles for targets or formats which it runs too (``corelane.engine.backends.plugin``)."""
 
     def target_compilers(self) -> Mapping[str, TargetCompiler]:
         """Return the compilers for its targets, by the target's name."""

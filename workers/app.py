@@ -63,7 +63,7 @@ def _begin(settings: Settings) -> None:
     except SetupError as error:
         raise SystemExit(f"Error: {error.detail}") from None
     if settings.core is not None:
-        from workers.core.preload import preload
+        from workers.core.drain import preload
 
         preload(settings.target)
 

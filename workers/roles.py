@@ -124,7 +124,7 @@ def watching(settings: Settings, outage: Outage) -> Loop:
     link = Link(settings.redis_url)
 
     def begin() -> Callable[[], object]:
-        from corelane.store.overdue import only_overdue, read_waits
+        from corelane.store.gauges import only_overdue, read_waits
         from workers.loops.rounds import Alarm
 
         alarm = Alarm()

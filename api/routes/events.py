@@ -13,11 +13,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Query, Response
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from pydantic import BaseModel
+from starlette.responses import StreamingResponse
 
 from api.deps import JobId, ReadCaller, StateDep
 from api.errors import documented
 from api.jobs import required
-from api.routes.streams import EventStream
 from api.state import AppState
 from corelane.domain.events import DATA, ID_PATTERN, EventType, parse_event_id
 from corelane.domain.jobs import INLINE_RESULTS, Job
@@ -27,6 +27,20 @@ from corelane.store.jobs.events import BEGINNING, EventId, StoredEvent
 from corelane.store.jobs.records import JobRecord
 
 log = get_logger(__name__)
+
+
+class EventStream(StreamingResponse):
+    """Server-sent events.
+
+    FastAPI 0.165's own EventSourceResponse reports a server error if a reader disconnects while an event is being sent.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, content: AsyncIterator[bytes]) -> None:
+        """Proxies may neither cache nor buffer the content."""
+        super().__init__(content, headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 410, 422, 503))
 

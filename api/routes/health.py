@@ -17,9 +17,8 @@ from corelane.domain.conditions import DISK_FULL
 from corelane.errors import NotReady, Unavailable
 from corelane.metrics.definitions import MIN_CORES, STORE_UP
 from corelane.metrics.exposition import MetricSample, render
-from corelane.store.gauges import read_all
+from corelane.store.gauges import CARRIERS, only_overdue, read_all, read_waits
 from corelane.store.health_issues import read_part_issues
-from corelane.store.overdue import CARRIERS, only_overdue, read_waits
 from corelane.store.redis_info import read_redis, read_replication
 
 router = APIRouter(tags=["health"])

@@ -3,15 +3,17 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Annotated, Any
 
 import orjson
 from fastapi import APIRouter, Header, Query, Response
+from starlette.responses import StreamingResponse
+from starlette.types import Send
 
 from api.deps import JobId, ReadCaller, StateDep, SubmitCaller
 from api.errors import documented
 from api.request_facts import LINES, NDJSON
-from api.routes.streams import CuttableStream, StreamCut
 from api.state import AppState
 from corelane.domain.jobs import Job, ResultList
 from corelane.errors import InvalidInput
@@ -96,3 +98,16 @@ def read_cursor(after: str) -> int:
     if not re.fullmatch("[0-9]{1,18}", after):
         raise InvalidInput("`after` is not a cursor; pass the `next` of the page before")
     return int(after)
+
+
+class StreamCut(Exception):
+    """Raised by a stream's content if it must end here although there is more."""
+
+
+class CuttableStream(StreamingResponse):
+    """A stream that ends improperly if it is cut, so that a reader does not take a part for the whole."""
+
+    async def stream_response(self, send: Send) -> None:
+        """Send the content; the connection is closed after a cut."""
+        with suppress(StreamCut):
+            await super().stream_response(send)

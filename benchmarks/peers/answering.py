@@ -16,7 +16,7 @@ import torch
 from tokenizers import Encoding, Tokenizer
 
 from benchmarks.peers.servers.given import tell_loaded
-from corelane.engine.backends.packing import settle
+from corelane.engine.backends.cpu import settle
 
 LENGTH, STRIDE, LONGEST = 384, 128, 30
 

@@ -21,7 +21,7 @@ from corelane.cli.folders import DataOption, writable_folder
 from corelane.cli.options import choice
 from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
-from corelane.engine.backends.added import TORCHSCRIPT, added_formats, all_targets
+from corelane.engine.backends.plugin import TORCHSCRIPT, added_formats, all_targets
 from corelane.engine.buckets import AUTO_BUCKETS
 from corelane.errors import ArtifactRefused
 from corelane.settings import Settings, read_settings

@@ -27,14 +27,14 @@ from corelane.cli.output import print_line
 from corelane.cli.ports import port_is_free
 from corelane.cli.redis_server import find_server
 from corelane.cli.service import JsonOption
-from corelane.domain.addresses import local_url
-from corelane.engine.backends.added import TORCHSCRIPT, added_formats
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.neuron.devices import TOOLS, find_tool
+from corelane.engine.backends.plugin import TORCHSCRIPT, added_formats
 from corelane.engine.cores import core_slots
 from corelane.errors import ArtifactRefused, SetupError, StorageFailed, StoreUnavailable, Unavailable
 from corelane.errors.extras import install_command
 from corelane.settings import Settings, read_settings, unknown_names
+from corelane.settings.address import local_url
 from corelane.settings.names import UnknownName
 from corelane.settings.rules import without_password
 

@@ -35,12 +35,12 @@ from corelane.cli.roles import (
     worker_env,
 )
 from corelane.cli.supervisor import FleetPart, Supervisor
-from corelane.domain.addresses import local_url, reachable
 from corelane.domain.dispatch import Core
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.cores import CoreSlot, core_slots
 from corelane.errors import CorelaneError, SetupError, Unavailable
 from corelane.settings import Settings, is_loopback
+from corelane.settings.address import local_url, reachable
 from corelane.settings.rules import without_password
 from corelane.store import keys
 

@@ -26,7 +26,7 @@ from corelane.cli.roles import NEEDS, require_role
 from corelane.cli.serve_output import JsonOutput, PrefixedOutput, ServeOutput, ready_facts
 from corelane.cli.supervisor import Supervisor
 from corelane.cli.webhook_secrets import kept_secret, make_secret
-from corelane.engine.backends.added import HOST_TARGETS
+from corelane.engine.backends.plugin import HOST_TARGETS
 from corelane.engine.cores import core_slots
 from corelane.errors import CorelaneError, SetupError
 from corelane.settings import Settings, read_settings

@@ -18,10 +18,10 @@ from corelane.cli.plugin import CommandPlugin
 from corelane.cli.roles import FLOWER_USER
 from corelane.cli.supervisor import Level
 from corelane.cli.webhook_secrets import kept_secret
-from corelane.domain.addresses import local_url
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.plugin import installed
 from corelane.settings import Settings
+from corelane.settings.address import local_url
 from corelane.settings.rules import without_password
 from corelane.tasks.registry import task_named
 

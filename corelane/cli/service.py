@@ -29,8 +29,8 @@ PATIENCE_S, LONG_PATIENCE_S = 1.0, 600.0
 
 def address(url: str | None) -> tuple[str, str | None]:
     """Return where the service is, by the option or else the settings, and the key to send."""
-    from corelane.client import local_url
     from corelane.settings import read_settings
+    from corelane.settings.address import local_url
 
     settings = read_settings()
     api_key = None if settings.api_key is None else settings.api_key.get_secret_value()

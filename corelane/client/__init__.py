@@ -15,7 +15,6 @@ from corelane.client.patience import LONGEST_PAUSE_S, PATIENCE_S, Wait, pause_s
 from corelane.client.protocol import AWAY, OVERLOADED, JobEvent
 from corelane.client.webhooks import verify_webhook
 from corelane.client.wire import FOREIGN, PIECE_BYTES, JobItem, dump_body, dump_lines, read_problem
-from corelane.domain.addresses import local_url
 
 __all__ = [
     "AWAY",
@@ -32,7 +31,6 @@ __all__ = [
     "Wait",
     "dump_body",
     "dump_lines",
-    "local_url",
     "pause_s",
     "read_problem",
     "verify_webhook",

@@ -3,6 +3,7 @@
 The console, ``corelane top`` and clients read it. Every rate is of the whole fleet. Tokens are estimates.
 """
 
+import math
 from typing import Literal
 
 import orjson
@@ -10,6 +11,11 @@ from pydantic import BaseModel, Field
 
 from corelane.domain.conditions import HealthIssue
 from corelane.domain.pauses import Pause, PauseKind
+
+MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
+
+#: ``duration`` does not give longer times to the day.
+LONGEST_DAYS = 100
 
 
 class WaitingInfo(BaseModel):
@@ -127,3 +133,23 @@ def device_figures(text: str) -> dict[str, float]:
     told = orjson.loads(text or "{}")
     found = {name: told[name] for name in ("utilization", "memory_bytes", "host_vcpu", "runtime_vcpu") if name in told}
     return found | ({"errors": sum(told["errors"].values())} if "errors" in told else {})
+
+
+def duration(seconds: float) -> str:
+    """Format a time to wait, rounded because it is uncertain: 40 s, 35 min, 2 h 10 min, 3 days."""
+    if seconds < 1:
+        return "a second"
+    if seconds < 10:
+        return f"{math.ceil(seconds)} s"
+    if seconds < 100:
+        return f"{5 * round(seconds / 5)} s"
+    if seconds < 100 * MINUTE_S:
+        return f"{round(seconds / MINUTE_S)} min"
+    if seconds < 10 * HOUR_S:
+        minutes = 10 * round(seconds / MINUTE_S / 10)
+        return f"{minutes // 60} h {minutes % 60} min" if minutes % 60 else f"{minutes // 60} h"
+    if seconds < 2 * DAY_S:
+        return f"{round(seconds / HOUR_S)} h"
+    if seconds > LONGEST_DAYS * DAY_S:
+        return f"more than {LONGEST_DAYS} days"
+    return f"{round(seconds / DAY_S):,} days"

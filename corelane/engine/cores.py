@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.manifest import model_name
-from corelane.engine.backends.added import HOST_TARGETS, AddedTarget, added_targets, all_targets
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.neuron.devices import Device, find_devices, groups, parse_cores, show_cores
+from corelane.engine.backends.plugin import HOST_TARGETS, AddedTarget, added_targets, all_targets
 from corelane.errors import ArtifactRefused, SetupError
 from corelane.settings import Settings, neuron_environment
 

@@ -128,3 +128,14 @@ def _query(text: str, is_tls: bool, names: tuple[str, ...]) -> dict[str, str]:
 
 def _tls(query: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in query.items() if name in TLS_NAMES}
+
+
+def local_url(host: str, port: int) -> str:
+    """Return the URL of a server that listens on ``host``, for callers on the same machine."""
+    near = reachable(host)
+    return f"http://[{near}]:{port}" if ":" in near else f"http://{near}:{port}"
+
+
+def reachable(host: str) -> str:
+    """Return an address of a server that listens on ``host``: loopback, if that stands for all addresses."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # compared only

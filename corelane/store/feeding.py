@@ -20,8 +20,7 @@ from corelane.store import keys
 from corelane.store.dispatch import OPEN_STATUSES
 from corelane.store.item_files import ItemFiles, ItemLine, parse_parts, step_lines
 from corelane.store.link.blocking import Link
-from corelane.store.link.lease import Lease
-from corelane.store.link.link import call
+from corelane.store.link.link import Lease, call
 from corelane.tasks.registry import parse_options
 from corelane.tasks.results import failed_result
 

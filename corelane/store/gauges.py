@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from corelane.domain.conditions import WORK_OVERDUE
 from corelane.domain.jobs import Priority
 from corelane.domain.pauses import PauseKind
 from corelane.log import PassedOver
@@ -22,10 +23,21 @@ from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.fleet import Fleet, read_drain_rate
 from corelane.store.link.link import CommonLink, pairs, texts
 from corelane.store.metrics import GONE_MS, read_sums
-from corelane.store.overdue import CARRIERS, read_waits
 from corelane.store.pauses import read_pauses
 from corelane.store.plugin import StorePlugin
 from corelane.store.redis_info import Replication, read_info, read_redis
+
+#: The kinds of work that may be overdue, which is work that could go on but that no process does, with the command
+#: responsible for each. A delivery to a failing receiver is not overdue.
+CARRIERS = {
+    "webhooks": "`corelane deliveries`",
+    "sweeps": "`corelane keeper`",
+    "feeding": "`corelane keeper`",
+    **{name: "`corelane keeper`" for plugin in installed(StorePlugin) for name in plugin.overdue},
+}
+
+#: Seconds that each kind of work has waited; kinds without work are left out.
+Waits = Mapping[str, float]
 
 #: The names of priorities as callers see them, by rank.
 PRIORITIES = {priority.rank: priority.value for priority in Priority}
@@ -232,3 +244,13 @@ async def _read_redis(link: CommonLink) -> list[MetricSample]:
         MetricSample(m.REDIS_WRITES, float(state.can_write)),
         MetricSample(m.REDIS_SCRIPT_S, usec / 1e6),
     ]
+
+
+async def read_waits(link: CommonLink) -> Waits:
+    """Read how long each kind of work has waited although it could go on."""
+    return {name.decode(): ms / 1000 for name, ms in pairs(await link.run("overdue")) if ms >= 0}
+
+
+def only_overdue(waits: Waits) -> Waits:
+    """Return the kinds of work that have waited for too long."""
+    return {name: waited_s for name, waited_s in waits.items() if WORK_OVERDUE.holds(waited_s)}

@@ -15,9 +15,8 @@ from corelane.plugin import installed
 from corelane.store import keys
 from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.fleet import Fleet
-from corelane.store.gauges import Work, read_work
+from corelane.store.gauges import CARRIERS, Work, only_overdue, read_waits, read_work
 from corelane.store.link.link import CommonLink, pairs, texts
-from corelane.store.overdue import CARRIERS, only_overdue, read_waits
 from corelane.store.pauses import read_pauses
 from corelane.store.plugin import StorePlugin
 from corelane.store.redis_info import RedisState, read_redis

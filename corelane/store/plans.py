@@ -13,8 +13,7 @@ from corelane.domain.placement import Placement
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.link.blocking import Link
-from corelane.store.link.lease import Lease
-from corelane.store.link.link import pairs
+from corelane.store.link.link import Lease, pairs
 
 #: The note on a load that ended its process is deleted after this time, in seconds.
 LOADING_TTL_S = 600

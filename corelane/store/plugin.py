@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class StorePlugin(Plugin):
     """A plugin with data of its own in the store."""
 
-    #: The kinds of its work that the keeper does, and that may become overdue (``corelane.store.overdue``).
+    #: The kinds of its work that the keeper does, and that may become overdue (``corelane.store.gauges``).
     overdue: Sequence[str] = ()
 
     async def check_url(self, settings: "Settings", store: "JobStore", name: str, url: str, owner: str) -> bool:

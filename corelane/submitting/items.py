@@ -15,8 +15,7 @@ from corelane.errors.sentences import first_fault
 from corelane.settings import Settings
 from corelane.store.item_files import ItemFiles, encode_error, encode_line
 from corelane.store.jobs.submission import ItemFile, Submission
-from corelane.submitting.submitter import require_few_items, rows_of
-from corelane.tasks.estimating import Estimator
+from corelane.submitting.submitter import Estimator, require_few_items, rows_of
 from corelane.tasks.forms import form_of
 from corelane.tasks.registry import task_named
 from corelane.tasks.task import Task

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from corelane.domain.aliases import DEFAULT_ALIAS
-from corelane.domain.dispatch import SLICE_ITEMS, SLICE_TOKENS, spread_slices
+from corelane.domain.dispatch import SLICE_ITEMS, SLICE_TOKENS, measure, spread_slices
 from corelane.domain.ids import cell_of
 from corelane.domain.job_requests import count_rows, require_few_rows
-from corelane.domain.jobs import INLINE_RESULTS, JobHead, TaskOptions
+from corelane.domain.jobs import INLINE_RESULTS, Item, JobHead, TaskOptions
 from corelane.errors import (
     CorelaneError,
     InvalidInput,
@@ -38,7 +38,6 @@ from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.link.link import VersionClosed
 from corelane.store.plugin import StorePlugin
 from corelane.submitting.model_tasks import ModelTasks
-from corelane.tasks.estimating import Estimator
 from corelane.tasks.registry import task_named
 from corelane.tasks.text import check_text
 from corelane.tracing import Attributes, Tracer
@@ -299,3 +298,19 @@ def check_texts(settings: Settings, texts: Mapping[str, str]) -> None:
     """Raise TooLarge for a shared text that is too long, naming it and the setting."""
     for text_id, text in texts.items():
         check_text(settings, "", f"the shared text {text_id!r}", text)
+
+
+class Estimator:
+    """Estimates what the items of one job cost, before a tokenizer reads them. Each shared text is measured once."""
+
+    def __init__(self, texts: Mapping[str, str], options: TaskOptions) -> None:
+        self._shared = {text_id: measure(text) for text_id, text in texts.items()}
+        self._options = options
+        self._task = task_named(options.task)
+
+    def tokens(self, item: Item) -> int:
+        """Estimate an item, however its text is given."""
+        beside, text, text_id = self._task.parts(item)
+        if text is not None:
+            return self._task.tokens(beside, text, self._options)
+        return self._task.tokens_of(beside, self._shared[text_id or ""], self._options)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import orjson
 from playwright.sync_api import Page, expect
 
-from corelane.domain.history import HistoryPoint
 from corelane.plugins.console import keys
+from corelane.plugins.console.history import HistoryPoint
 from tests.api.conftest import Service
 from tests.browser.conftest import Watched, aside, say, sign_in
 from tests.tools.waiting import eventually

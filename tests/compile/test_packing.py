@@ -14,8 +14,7 @@ from compile.model.source import find_source
 from compile.torch.attention import EXCESSES, attend
 from compile.torch.cpu import CpuDtype, cast, compile_trace, serialise, trace
 from compile.torch.packing import packs
-from corelane.engine.backends.cpu import torchscript_warnings_silenced
-from corelane.engine.backends.packing import settle
+from corelane.engine.backends.cpu import settle, torchscript_warnings_silenced
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from tests.compile.test_cpu import make_batch

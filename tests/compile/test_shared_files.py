@@ -13,9 +13,8 @@ from compile.model.reference import TaskNetwork, runner_of, wrap
 from compile.model.source import find_source
 from compile.torch.cpu import trace
 from compile.verify import holds
-from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
-from corelane.engine.runner import Runner
+from corelane.engine.runner import Runner, open_backend
 from corelane.settings import Settings
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 

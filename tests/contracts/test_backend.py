@@ -9,8 +9,8 @@ import pytest
 
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, read_artifact
 from corelane.engine.backends.protocol import Backend, Logits, WindowBatch
-from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
+from corelane.engine.runner import open_backend
 from corelane.errors import ArtifactRefused, LoadFailed, RunFailed, SetupError
 from tests.tools.fakes import FixedBackend
 from tests.tools.neuron import Machine, neuron_process

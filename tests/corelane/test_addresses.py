@@ -6,8 +6,8 @@ from contextlib import closing
 import pytest
 
 from corelane.cli.ports import hold_port, require_port
-from corelane.domain.addresses import local_url
 from corelane.errors import SetupError
+from corelane.settings.address import local_url
 from corelane.settings.rules import without_password
 from tests.conftest import free_port as any_port
 

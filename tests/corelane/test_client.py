@@ -24,7 +24,6 @@ from corelane.client import (
     Wait,
     dump_body,
     dump_lines,
-    local_url,
     patience,
     pause_s,
     read_problem,
@@ -32,6 +31,7 @@ from corelane.client import (
 from corelane.client.transport import log_wait
 from corelane.domain.jobs import Job, JobStatus, Priority
 from corelane.errors import InvalidInput, ServiceError, ServiceUnreachable
+from corelane.settings.address import local_url
 from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.both_clients import Awaited

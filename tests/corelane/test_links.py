@@ -19,13 +19,12 @@ from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyFinder
 from corelane.store.deliveries.log import DeliveryLog
 from corelane.store.fleet import Fleet
+from corelane.store.gauges import read_waits
 from corelane.store.jobs.events import BEGINNING, JobEvents
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.blocking import Link
-from corelane.store.link.lease import Lease
-from corelane.store.link.link import WRITE_BUFFER_BYTES, AsyncLink, CommonLink
+from corelane.store.link.link import WRITE_BUFFER_BYTES, AsyncLink, CommonLink, Lease
 from corelane.store.link.subscription import Channels, subscribe
-from corelane.store.overdue import read_waits
 from tests.corelane.store_bench import Bench, answer_all
 from tests.tools.proxy import Proxy, proxy_before
 from tests.tools.redis import admin_url, at_port

@@ -13,9 +13,8 @@ import pytest
 from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.neuron import backend as neuron
 from corelane.engine.backends.protocol import Backend, WindowBatch
-from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
-from corelane.engine.runner import Runner
+from corelane.engine.runner import Runner, open_backend
 from corelane.errors import (
     ArtifactRefused,
     CoreBusy,

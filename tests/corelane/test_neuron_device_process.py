@@ -17,8 +17,8 @@ from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.neuron import backend as neuron
 from corelane.engine.backends.neuron import device_process, remote
 from corelane.engine.backends.protocol import Backend, WindowBatch
-from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
+from corelane.engine.runner import open_backend
 from corelane.errors import (
     ArtifactRefused,
     CoreLost,
@@ -181,7 +181,7 @@ WORKER = """
 import sys, threading
 from pathlib import Path
 from corelane.artifacts.manifest import read_artifact
-from corelane.engine.backends.registry import open_backend
+from corelane.engine.runner import open_backend
 from tests.corelane.test_neuron_device_process import batch
 opened = []
 def load():

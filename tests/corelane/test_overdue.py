@@ -12,8 +12,8 @@ from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.deliveries.sending import Attempt
 from corelane.store.feeding import Feeder
+from corelane.store.gauges import only_overdue, read_waits
 from corelane.store.link.blocking import Link
-from corelane.store.overdue import only_overdue, read_waits
 from corelane.store.upkeep import Upkeep
 from tests.tools.deliveries import Deliveries, schedule
 from tests.tools.waiting import eventually

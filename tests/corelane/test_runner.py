@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact
-from corelane.engine.backends.registry import open_backend
-from corelane.engine.runner import Runner
+from corelane.engine.runner import Runner, open_backend
 from corelane.engine.task import RunnerLimits
 from corelane.engine.text import chunks
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query

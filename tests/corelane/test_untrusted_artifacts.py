@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from corelane.artifacts.manifest import MANIFEST_NAME, TOKENIZER_NAME, Artifact, digest_file, read_artifact
-from corelane.engine.backends.registry import open_backend
-from corelane.engine.runner import Runner
+from corelane.engine.runner import Runner, open_backend
 from corelane.engine.text import tokenizer
 from corelane.errors import ArtifactRefused
 

@@ -11,9 +11,8 @@ from compile.build import build
 from compile.model.loading import quiet_transformers
 from compile.tasks.texts import EVERYTHING, LIGHTHOUSE, TOWER
 from corelane.artifacts.manifest import Artifact
-from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
-from corelane.engine.runner import Runner
+from corelane.engine.runner import Runner, open_backend
 from corelane.engine.text.tokenizer import open_tokenizer
 from corelane.errors import ModelRefused
 from corelane.settings import Settings

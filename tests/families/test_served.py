@@ -10,8 +10,7 @@ from compile.model.loading import quiet_transformers
 from compile.tasks.texts import TOWER
 from corelane.cli.local import running_service
 from corelane.client import Client
-from corelane.engine.backends.registry import open_backend
-from corelane.engine.runner import Runner
+from corelane.engine.runner import Runner, open_backend
 from corelane.settings import Settings
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from corelane.tasks.question_answering.options import AnswerOptions

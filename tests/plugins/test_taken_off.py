@@ -26,7 +26,7 @@ from api.app import create_app
 from corelane.broker.app import bell_envelope, make_celery
 from corelane.cli.app import make_cli
 from corelane.domain.dispatch import Core
-from corelane.engine.backends.added import added_formats, all_targets
+from corelane.engine.backends.plugin import added_formats, all_targets
 from corelane.log import configure_logging
 from corelane.plugin import installed
 from workers.plugin import WorkerPlugin

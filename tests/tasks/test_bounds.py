@@ -18,7 +18,7 @@ from corelane.engine.task import Query, RunnerLimits
 from corelane.engine.text.chunks import CHUNK_CHARS
 from corelane.errors import InvalidInput, TooLarge
 from corelane.settings import Settings
-from corelane.tasks.estimating import Estimator
+from corelane.submitting.submitter import Estimator
 from corelane.tasks.forms import forms
 from corelane.tasks.registry import TASKS, task_named
 from corelane.tasks.text_classification.wire import ClassifiedText

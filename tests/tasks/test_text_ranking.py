@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from corelane.artifacts.manifest import Artifact
-from corelane.engine.backends.registry import open_backend
-from corelane.engine.runner import Runner
+from corelane.engine.runner import Runner, open_backend
 from corelane.engine.task import Query, Window
 from corelane.engine.text.engine import ReadRow, TokenizedText
 from corelane.errors import ModelRefused

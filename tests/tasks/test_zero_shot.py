@@ -14,8 +14,7 @@ from fastapi.testclient import TestClient
 
 from api.app import create_app
 from corelane.artifacts.manifest import Artifact
-from corelane.engine.backends.registry import open_backend
-from corelane.engine.runner import Runner
+from corelane.engine.runner import Runner, open_backend
 from corelane.engine.task import Query
 from corelane.errors import InvalidInput, ModelRefused
 from corelane.settings import Settings

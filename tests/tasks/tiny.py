@@ -7,8 +7,7 @@ from typing import Any
 
 from compile.build import build
 from corelane.artifacts.manifest import Artifact
-from corelane.engine.backends.registry import open_backend
-from corelane.engine.runner import Runner
+from corelane.engine.runner import Runner, open_backend
 from corelane.engine.task import Query
 from corelane.engine.text.tokenize import tokenize
 from corelane.settings import Settings

@@ -10,8 +10,7 @@ import pytest
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import PUBLIC, Core
 from corelane.domain.ids import new_job_id
-from corelane.engine.backends.registry import open_backend
-from corelane.engine.runner import Runner
+from corelane.engine.runner import Runner, open_backend
 from corelane.errors import StoreFull
 from corelane.settings import Settings
 from corelane.store.health_issues import find_issues

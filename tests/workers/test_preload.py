@@ -12,12 +12,12 @@ from corelane.settings import Settings
 #: Imports as a worker's parent does; prints what is there then, and what a forked child computes.
 PARENT = """
 import json, os, sys
-from workers.core.preload import preload
+from workers.core.drain import preload
 preload(sys.argv[1])
 threads = len(os.listdir("/proc/self/task"))
 told = {"torch": "torch" in sys.modules, "process": "workers.core.process" in sys.modules, "threads": threads}
 if told["torch"]:
-    from corelane.engine.backends.registry import open_backend
+    from corelane.engine.runner import open_backend
     pid = os.fork()
     if not pid:
         open_backend("cpu").health()

@@ -23,10 +23,10 @@ from typing import IO, Any, Protocol
 
 import orjson
 
-from corelane.engine.backends.added import HOST_TARGETS
 from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.neuron.devices import TOOLS, find_tool, parse_cores
 from corelane.engine.backends.neuron.monitor import CONFIG, PERIOD_S, MonitorTotals, figures
+from corelane.engine.backends.plugin import HOST_TARGETS
 from corelane.errors import SetupError
 from corelane.log import get_logger
 from corelane.settings import neuron_environment

@@ -10,6 +10,7 @@ Results that wait are committed once Redis is back. If a lease is lost by then, 
 the core's process cannot survive ends both, and everything it held is returned.
 """
 
+import gc
 import time
 from collections.abc import Callable
 from typing import NoReturn
@@ -272,3 +273,16 @@ class DrainLoop:
             request = HandBack(refs)
             self._observers.hands_back(request)
             self._core.dispatch.hand_back(lease, refs, self._core.bell, request.lost_tokens)
+
+
+def preload(target: str) -> None:
+    """Import what a core of this target runs, if a fork can inherit it, once in its parent.
+
+    Importing takes 1.5 s of CPU, more than loading the built-in model; a child that replaces a killed one saves that
+    time. The parent runs no code of torch, so it has no threads that a fork would lose. Libraries of an accelerator
+    read their device when they are imported, so each child imports those itself.
+    """
+    if target == "cpu":
+        import corelane.engine.backends.cpu  # noqa: F401  # torch, for the child
+    # A garbage collection in a child would write to all pages that it shares with its parent.
+    gc.freeze()

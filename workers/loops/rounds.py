@@ -16,7 +16,7 @@ from corelane.domain.dispatch import Core
 from corelane.domain.request_facts import trace_id
 from corelane.log import get_logger
 from corelane.store.feeding import Feeder
-from corelane.store.overdue import CARRIERS, Waits
+from corelane.store.gauges import CARRIERS, Waits
 from corelane.store.upkeep import Upkeep
 from corelane.tracing import Attributes, Tracer, is_sampled
 

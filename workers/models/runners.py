@@ -24,9 +24,9 @@ from corelane.artifacts.manifest import (
 )
 from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.remote import RemoteRoot
-from corelane.engine.backends.added import added_targets
+from corelane.engine.backends.plugin import added_targets
 from corelane.engine.backends.protocol import Backend
-from corelane.engine.backends.registry import open_backend
+from corelane.engine.runner import open_backend
 from corelane.engine.memory import resident_bytes
 from corelane.engine.null import NullRunner
 from corelane.engine.runner import Runner

@@ -1,4 +1,4 @@
-"""Backend for artifacts on one CPU core: TorchScript, or a format that a plugin adds (``engine/backends/added.py``).
+"""Backend for artifacts on one CPU core: TorchScript, or a format that a plugin adds (``engine/backends/plugin.py``).
 
 torch 2.13 marks TorchScript as deprecated (it works, and Neuron's trace produces it too). The warning is silenced here,
 for these calls only.
@@ -14,8 +14,7 @@ import numpy as np
 import torch
 
 from corelane.artifacts.manifest import Artifact, check_files
-from corelane.engine.backends.added import TORCHSCRIPT, format_of
-from corelane.engine.backends.packing import settle
+from corelane.engine.backends.plugin import TORCHSCRIPT, format_of
 from corelane.engine.backends.protocol import Logits, Model, Pass, WindowBatch
 from corelane.engine.memory import available_bytes, check_room, give_back, resident_bytes
 from corelane.errors import ArtifactRefused, CoreLost, LoadFailed, RunFailed, last_line
@@ -23,6 +22,12 @@ from corelane.errors import ArtifactRefused, CoreLost, LoadFailed, RunFailed, la
 # TorchScript's other executor profiles a graph, and all it calls, again at each new length: 30 to 50 ms in the first
 # batches of each. Nothing is gained from it here: torch 2.13 fuses no passes for a CPU.
 torch._C._jit_set_profiling_executor(False)
+
+#: Operations whose result depends only on weights.
+PACKING = {"mkldnn::_reorder_linear_weight": torch.ops.mkldnn._reorder_linear_weight}
+
+#: Prefix of the attributes that hold packed weights; a number follows.
+PREFIX = "packed_"
 
 
 @contextmanager
@@ -118,3 +123,30 @@ def open_trace(artifact: Artifact, file: str) -> Pass:
         return run_module(module, batch)
 
     return forward
+
+
+def settle(scripted: Any) -> Any:
+    """Pack the weights of a frozen module in place, before its first pass. Afterwards the module cannot be saved.
+
+    A file holds plain weights and, before each linear layer, the operation that packs them. The packed form depends on
+    the CPU and the library, so it cannot be stored in the file. This runs those operations and replaces them by their
+    results. A module that was not settled gives the same logits, but packs on every pass.
+    """
+    graph = scripted.graph
+    owner = next(iter(graph.inputs()))
+    packed: dict[str, str] = {}
+    for operation, pack in PACKING.items():
+        for node in graph.findAllNodes(operation):
+            weight = node.inputsAt(0)
+            name = packed.get(weight.debugName())
+            if name is None:
+                name = packed[weight.debugName()] = f"{PREFIX}{len(packed)}"
+                with torch.no_grad():
+                    scripted._c._register_attribute(name, torch._C.TensorType.get(), pack(weight.toIValue()))
+            attribute = graph.create("prim::GetAttr", [owner], 1)
+            attribute.s_("name", name)
+            attribute.insertBefore(node)
+            node.output().replaceAllUsesWith(attribute.output())
+            node.destroy()
+    torch._C._jit_pass_dce(graph)
+    return scripted

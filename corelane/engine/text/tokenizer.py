@@ -9,24 +9,38 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer
 
-from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact, check_file
-from corelane.errors import ArtifactRefused
+if TYPE_CHECKING:
+    from corelane.artifacts.manifest import Artifact
 
 #: Largest tokenizer accepted, in bytes. The largest in use, with 250,000 pieces, take 17 million.
 MOST_BYTES = 64 * 1024 * 1024
 
 #: The module that the other process runs.
-TRIAL = "corelane.engine.text.tokenizer_trial"
+TRIAL = "corelane.engine.text.tokenizer"
 
 #: Time limit of the trial, in seconds. Tokenizers in use take less than one second, including Python's start.
 TRIAL_S = 30.0
 
+#: Lengths of the texts, in characters. A pattern may take long over one length and give up over a longer one.
+LENGTHS = (200, 1500, 4000)
 
-def open_tokenizer(artifact: Artifact) -> Tokenizer:
+#: Strings that the texts repeat.
+REPEATED = ("a", "A", "0", " ", "\n", ".", "-", "é", "中", "\u0301", "👍", "ab", "a ", "1,", "a.", "\r\n", "://")
+
+#: Texts on which patterns with several ways to match take longest: long runs, and an end that does not match.
+AWKWARD = tuple(part * (length // len(part)) + "\x00" for part in REPEATED for length in LENGTHS)
+
+
+def open_tokenizer(artifact: "Artifact") -> Tokenizer:
     """Return the tokenizer, without truncation and padding; raises ArtifactRefused."""
+    # Imported here: the trial needs neither, and starts in a third of the time.
+    from corelane.artifacts.manifest import TOKENIZER_NAME, check_file
+    from corelane.errors import ArtifactRefused
+
     check_file(artifact, TOKENIZER_NAME)
     path = artifact.file(TOKENIZER_NAME)
     if path.stat().st_size > MOST_BYTES:
@@ -57,3 +71,15 @@ def _fault(path: Path, digest: str, limit_s: float) -> str | None:  # noqa: ARG0
         return None
     said = done.stderr.strip().splitlines()
     return f"cannot be loaded ({said[-1][:300] if said else f'its trial ended with status {done.returncode}'})"
+
+
+def read_awkward_texts(path: str) -> None:
+    """Load a tokenizer and let it read the texts; errors are the library's own."""
+    tokenizer = Tokenizer.from_file(path)
+    tokenizer.no_truncation()
+    for text in AWKWARD:
+        tokenizer.encode(text, add_special_tokens=False)
+
+
+if __name__ == "__main__":
+    read_awkward_texts(sys.argv[1])

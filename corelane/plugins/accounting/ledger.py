@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
-from corelane.domain.durations import DAY_S
+from corelane.domain.overview import DAY_S
 from corelane.domain.usage import Group, UsageReport, UsageRow, Used
 from corelane.plugins.accounting import keys
 from corelane.store.link.link import CommonLink, texts

@@ -10,8 +10,8 @@ from fastapi import APIRouter, Query, Response
 
 from api.deps import ReadCaller, StateDep
 from api.errors import documented
-from corelane.domain.durations import DAY_S
 from corelane.domain.job_filter import ALL_OWNERS
+from corelane.domain.overview import DAY_S
 from corelane.domain.usage import Group, UsageReport, UsageRow
 from corelane.errors import InvalidInput
 from corelane.plugins.accounting.ledger import day_number, day_text, read_rows, report

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from compile.plugin import CompilePlugin
-from corelane.engine.backends.added import BackendPlugin
+from corelane.engine.backends.plugin import BackendPlugin
 
 if TYPE_CHECKING:
     from compile.plugin import FormatCompiler, TargetCompiler
-    from corelane.engine.backends.added import AddedFormat, AddedTarget
+    from corelane.engine.backends.plugin import AddedFormat, AddedTarget
 
 
 class BackendsPlugin(BackendPlugin, CompilePlugin):

@@ -7,13 +7,13 @@ so the history survives restarts, and any process can show it.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 import orjson
+from pydantic import BaseModel, Field
 
 from corelane.domain.conditions import ITEMS_FAIL, LEAST_FAILED, LOOP_STANDS, HealthIssue
-from corelane.domain.history import HistoryInfo, HistoryMark, HistoryPoint
 from corelane.domain.ids import iso_time
 from corelane.metrics import definitions as m
 from corelane.metrics.series import Histogram, Series, parse
@@ -21,8 +21,7 @@ from corelane.plugins.console import keys as own_keys
 from corelane.store import keys
 from corelane.store.fleet import Fleet
 from corelane.store.gauges import count_open_items, read_work
-from corelane.store.link.lease import Lease
-from corelane.store.link.link import CommonLink, pairs
+from corelane.store.link.link import CommonLink, Lease, pairs
 from corelane.store.metrics import read_sums
 
 if TYPE_CHECKING:
@@ -58,6 +57,40 @@ MINUTE_AGO = ("XRANGE", own_keys.SAMPLED, "-", "+", "COUNT", 1)
 
 #: An entry of a stream: its id, and its fields with their values.
 Entry = tuple[bytes, Sequence[bytes]]
+
+
+class HistoryPoint(BaseModel):
+    """The service's figures for a stretch of time. Rates are per second; a figure that was not measured is null."""
+
+    at: str = Field(description="The end of the time that it stands for.")
+    items_s: float = Field(description="Items answered.")
+    failed_s: float = Field(description="Items that failed.")
+    jobs_s: float = Field(description="Jobs that ended.")
+    tokens_s: float = Field(description="Tokens read.")
+    p50_s: float | None = Field(description="Median time of a job, in seconds.")
+    p95_s: float | None = Field(description="95 in 100 jobs took no longer, in seconds.")
+    wait_p95_s: float | None = Field(description="95 in 100 jobs waited no longer for a core, in seconds.")
+    backlog_s: float = Field(description="Time that the cores need for all that waits, without what is paused.")
+    waiting_tokens: int = Field(description="Tokens that wait, those in files included.")
+    open_items: int
+    padding_ratio: float | None = Field(description="Padding's share of the tokens read.")
+    busy: float | None = Field(description="Share of time that the cores spent on batches.")
+
+
+class HistoryMark(BaseModel):
+    """Something that was changed."""
+
+    at: str
+    kind: str = Field(description="deploy, alias, load, unload, core, calibration or pause.")
+    text: str
+
+
+class HistoryInfo(BaseModel):
+    """The history of a time, oldest first."""
+
+    object: Literal["history"] = "history"
+    points: list[HistoryPoint]
+    marks: list[HistoryMark]
 
 
 @dataclass(frozen=True, slots=True)

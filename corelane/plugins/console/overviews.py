@@ -13,7 +13,6 @@ from typing import Any
 
 import orjson
 
-from corelane.domain.durations import duration
 from corelane.domain.ids import iso_time
 from corelane.domain.overview import (
     CoreOverview,
@@ -25,6 +24,7 @@ from corelane.domain.overview import (
     OwnerWork,
     WaitingInfo,
     device_figures,
+    duration,
 )
 from corelane.domain.pauses import Pauses
 from corelane.metrics import definitions as m

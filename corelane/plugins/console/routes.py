@@ -7,9 +7,8 @@ from fastapi import APIRouter, Query
 from api.deps import AS_READER, ReadCaller, StateDep
 from api.errors import documented
 from api.reading import JsonRoute
-from corelane.domain.history import HistoryInfo
 from corelane.domain.overview import Overview
-from corelane.plugins.console.history import read_history
+from corelane.plugins.console.history import HistoryInfo, read_history
 from corelane.plugins.console.overviews import Overviews
 
 router = APIRouter(prefix="/v1", responses=documented(403, 422, 503), route_class=JsonRoute, tags=["fleet"])

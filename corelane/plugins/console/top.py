@@ -25,8 +25,7 @@ from corelane.cli.errors import sentence_of
 from corelane.cli.output import plain, print_line
 from corelane.cli.service import JsonOption, connect
 from corelane.cli.waiting import WaitNotice
-from corelane.domain.durations import duration
-from corelane.domain.overview import CoreOverview, ModelOverview, Overview
+from corelane.domain.overview import CoreOverview, ModelOverview, Overview, duration
 from corelane.errors import CorelaneError, ServiceError
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ import re
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import hiredis
@@ -411,3 +412,23 @@ def memory_full(text: str) -> StoreFull:
         f"{said}; nothing was kept. There is room again when results expire, or are deleted: delete final jobs that "
         "you have read, or have the operator raise `maxmemory`"
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """One process at a time may do something for all, until its lease lapses or is released.
+
+    Each holder gets a fence, a number that only grows. It distinguishes the steps of the present holder from those of
+    an earlier one. Each command is one atomic step, for either link.
+    """
+
+    key: str
+    ttl_ms: int
+
+    def take(self, holder: str) -> Command:
+        """Take the lease, or extend it; the reply is the holder's fence, or 0 if another process holds it."""
+        return call("lease", key=self.key, holder=holder, ttl_ms=self.ttl_ms)
+
+    def release(self, holder: str) -> Command:
+        """Release the lease if this holder has it; the reply is always 0."""
+        return call("lease", key=self.key, holder=holder, ttl_ms=0)

@@ -10,7 +10,7 @@ from corelane.cli.folders import DataOption, writable_folder
 from corelane.cli.options import choice
 from corelane.cli.output import print_sentence
 from corelane.cli.service import JsonOption
-from corelane.engine.backends.added import all_targets
+from corelane.engine.backends.plugin import all_targets
 from corelane.settings import read_settings
 from corelane.tasks.handler.engine.packaging import manifest_of
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import orjson
 
-from corelane.tasks.marking import Piece, cut
-from corelane.tasks.presenting import ItemCall, Presenter, Sample
+from corelane.tasks.presenting import ItemCall, Piece, Presenter, Sample, cut
 from corelane.tasks.question_answering.wire import Answer, AnswerResult, Question
 
 #: An answer that scores less is in the list of candidates, but not marked.

@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from corelane.tasks.marking import Piece, cut
-from corelane.tasks.presenting import Presenter
+from corelane.tasks.presenting import Piece, Presenter, cut
 from corelane.tasks.text import TextItem
 from corelane.tasks.token_classification.wire import Entity
 

@@ -2,7 +2,7 @@
 
 from datetime import date
 
-from corelane.domain.durations import DAY_S
+from corelane.domain.overview import DAY_S
 from corelane.domain.usage import Usage, Used
 from corelane.plugins.accounting.ledger import DayUsage, day_number, day_text, read_rows, report
 from corelane.store.dispatch import Claim, Dispatch, ExchangeRequest, Room, SliceResults

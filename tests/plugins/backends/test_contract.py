@@ -9,7 +9,7 @@ import torch
 from compile.build import build
 from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.protocol import Backend
-from corelane.engine.backends.registry import open_backend
+from corelane.engine.runner import open_backend
 from corelane.plugins.backends.cuda.backend import CudaBackend
 from corelane.settings import Settings
 from tests.contracts.test_backend import *  # noqa: F403  # each of its tests runs on the cases below

@@ -10,9 +10,9 @@ import torch
 
 from corelane.artifacts.manifest import Artifact, read_artifact
 from corelane.engine.backends.protocol import WindowBatch
-from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
 from corelane.engine.cores import core_slot
+from corelane.engine.runner import open_backend
 from corelane.errors import CompileFailed, LoadFailed, RunFailed, RuntimeLost, SetupError
 from corelane.plugins.backends.cuda.backend import LOST, classify, fill
 from corelane.plugins.backends.cuda.compiler import choose_dtype

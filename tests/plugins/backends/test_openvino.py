@@ -22,8 +22,8 @@ from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, di
 from corelane.cli.app import make_cli
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.backends.protocol import WindowBatch
-from corelane.engine.backends.registry import open_backend
 from corelane.engine.buckets import Bucket
+from corelane.engine.runner import open_backend
 from corelane.errors import ArtifactRefused, CompileFailed, LoadFailed, SetupError
 from corelane.plugins.backends.openvino.compiler import OpenVinoCompiler
 from corelane.plugins.backends.openvino.graph import open_graph, options_for
@@ -125,7 +125,7 @@ from pathlib import Path
 import numpy as np
 from corelane.artifacts.manifest import read_artifact
 from corelane.engine.backends.protocol import WindowBatch
-from corelane.engine.backends.registry import open_backend
+from corelane.engine.runner import open_backend
 from corelane.engine.buckets import Bucket
 for choose in (min, max):
     if (child := os.fork()) == 0:

@@ -12,7 +12,7 @@ LOAD = """
 import sys
 from pathlib import Path
 from corelane.artifacts.manifest import read_artifact
-from corelane.engine.backends.registry import open_backend
+from corelane.engine.runner import open_backend
 from corelane.engine.cores import core_slots
 from corelane.errors import ArtifactRefused, SetupError
 from corelane.settings import Settings

@@ -4,11 +4,19 @@ from typing import Any
 
 import pytest
 
-from corelane.domain.history import HistoryPoint
 from corelane.metrics.definitions import TOKENS
 from corelane.metrics.series import parse
 from corelane.plugins.console import keys
-from corelane.plugins.console.history import SAMPLES, SAMPLES_TTL_S, Growth, Sampler, make_point, merge, read_history
+from corelane.plugins.console.history import (
+    SAMPLES,
+    SAMPLES_TTL_S,
+    Growth,
+    HistoryPoint,
+    Sampler,
+    make_point,
+    merge,
+    read_history,
+)
 from corelane.store.dispatch import Dispatch
 from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link

@@ -17,8 +17,7 @@ from corelane.plugins.console.pages.ask import samples_of
 from corelane.plugins.console.pages.mount import FILES
 from corelane.plugins.console.pages.render import duration, fragment, number, percent, prose, size
 from corelane.plugins.console.pages.snippets import Service, job_snippets, jobs_snippets, task_snippets
-from corelane.tasks.marking import Piece, cut
-from corelane.tasks.presenting import ItemCall
+from corelane.tasks.presenting import ItemCall, Piece, cut
 from corelane.tasks.question_answering.present import mark_answers
 from corelane.tasks.question_answering.wire import Answer
 from corelane.tasks.registry import TASKS

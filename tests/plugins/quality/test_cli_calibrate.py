@@ -12,8 +12,7 @@ from typer.testing import CliRunner, Result
 from corelane.artifacts.calibration import CALIBRATION_NAME, read_calibration
 from corelane.artifacts.manifest import Artifact, read_artifact
 from corelane.cli.app import make_cli
-from corelane.engine.backends.registry import open_backend
-from corelane.engine.runner import Runner
+from corelane.engine.runner import Runner, open_backend
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.quality.evaluation import Metrics

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from corelane.engine.backends.added import AddedTarget
+from corelane.engine.backends.plugin import AddedTarget
 from corelane.plugins.backends.cuda.gpus import find_gpus
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from corelane.engine.backends.added import AddedFormat
+from corelane.engine.backends.plugin import AddedFormat
 
 if TYPE_CHECKING:
     from corelane.artifacts.manifest import Artifact

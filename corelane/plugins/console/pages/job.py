@@ -14,8 +14,7 @@ from api.jobs import CallerWait
 from api.request_facts import NDJSON
 from api.routes import jobs as api_jobs
 from api.routes.deliveries import list_job_deliveries
-from api.routes.results import stream_results
-from api.routes.streams import CuttableStream
+from api.routes.results import CuttableStream, stream_results
 from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.events import EventType

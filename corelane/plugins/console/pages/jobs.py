@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from api.deps import ReadCaller, StateDep
 from api.routes.jobs import of_owner
-from api.routes.streams import CuttableStream, StreamCut
+from api.routes.results import CuttableStream, StreamCut
 from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.ids import is_job_id

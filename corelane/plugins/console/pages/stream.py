@@ -20,7 +20,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
 from api.deps import ReadCaller, StateDep
-from api.routes.streams import EventStream
+from api.routes.events import EventStream
 from api.state import AppState
 from corelane.errors import NotFound, Unavailable
 from corelane.log import get_logger

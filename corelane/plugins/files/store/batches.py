@@ -26,8 +26,7 @@ from corelane.plugins.files.store import keys as own_keys
 from corelane.plugins.files.store.files import owned_ids
 from corelane.store import keys
 from corelane.store.jobs.idempotency import Held, Holder, Once, find_holder
-from corelane.store.link.lease import Lease
-from corelane.store.link.link import CommonLink, call, flatten, texts
+from corelane.store.link.link import CommonLink, Lease, call, flatten, texts
 from corelane.store.link.replicas import ReplicaGate
 
 #: The right to run batches. A keeper that has not extended it for this long is considered dead.

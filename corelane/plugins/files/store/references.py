@@ -11,8 +11,7 @@ from corelane.store import keys
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.store import JobStore
 from corelane.store.link.blocking import Link
-from corelane.store.link.lease import Lease
-from corelane.store.link.link import call, texts
+from corelane.store.link.link import Lease, call, texts
 
 #: The right to read inputs and write outputs. A keeper that has not extended it for this long is considered dead.
 CARRIER = Lease(own_keys.CARRIER, ttl_ms=10_000)

@@ -23,8 +23,7 @@ from corelane.artifacts.calibration import Curve
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.jobs import JobStatus
 from corelane.engine import task
-from corelane.engine.backends.registry import open_backend
-from corelane.engine.runner import Runner, ServedModel
+from corelane.engine.runner import Runner, ServedModel, open_backend
 from corelane.errors import InvalidInput
 from corelane.settings import NEURON_PYTHON
 from corelane.tasks.question_answering.engine.spans import Candidate

@@ -1,4 +1,4 @@
-"""What plugins add to the engine: targets of their own, and formats of artifacts for the CPU.
+"""The door of the engine: what plugins add to it, which is targets of their own, and formats of artifacts for the CPU.
 
 Core runs TorchScript on the CPU and on Neuron chips. It asks here for everything else. Importing this module is cheap:
 a process finds its cores before it imports torch.

@@ -2,7 +2,7 @@
 
 A *slice* is a run of neighbouring items of one job. A *ref* is the short text in a lane that names a slice, or a single
 item cut from it: ``job:owner:priority:payload:first:count:tokens:attempt``. Items are numbered by their index in the
-job. ``payload`` is the first item of the stored slice; ``first`` is the first item of this stretch, and so the name of
+job. ``payload`` is the first item of the stored slice; ``first`` is the first item of this one, and so the name of
 its result.
 
 An item costs the tokens of all its windows, which are estimated without a tokenizer. The core that reads an item
@@ -130,7 +130,7 @@ class Ref:
 
     @property
     def key(self) -> str:
-        """The name of this stretch of work in a claim."""
+        """The name of this slice of work in a claim."""
         return f"{self.job}:{self.first}"
 
 
@@ -225,7 +225,7 @@ def cut_slices(tokens: Sequence[int], max_items: int, max_tokens: int) -> Iterat
 
 
 def return_refs(ref: Ref) -> list[Ref]:
-    """Cut a lapsed stretch into single items for the lanes, so that an item that kills its core fails alone."""
+    """Cut a lapsed slice into single items for the lanes, so that an item that kills its core fails alone."""
     share = max(1, ref.tokens // ref.count)
     return [replace(ref, first=ref.first + i, count=1, tokens=share, attempt=ref.attempt + 1) for i in range(ref.count)]
 

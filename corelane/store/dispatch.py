@@ -229,11 +229,11 @@ class Dispatch:
 
     def hand_back(self, lease: str, refs: Sequence[tuple[Ref, str]], bell: str, lost_tokens: int = 0) -> None:
         """Return refs to the lanes without counting an attempt; ``lost_tokens`` were read in vain."""
-        stretches = [
+        slices = [
             {"ref": ref.encode(), "version": version, "refs": [ref.encode()], "lost": []} for ref, version in refs
         ]
         ttl = self._settings.results_ttl_s
-        ask = {"lease": lease, "only_lapsed": False, "ttl": ttl, "envelope": bell, "stretches": stretches}
+        ask = {"lease": lease, "only_lapsed": False, "ttl": ttl, "envelope": bell, "slices": slices}
         lost = countable([lost_tokens])
         self._link.run("return_claim", **ask, lost_tokens=lost[0] if lost else 0)
 
@@ -280,16 +280,16 @@ class Dispatch:
     def _commit(self, lease: str, outcomes: Sequence[SliceResults], spent: dict[str, list[int]]) -> Command:
         """Build the commit of a lease. What was spent on a job is sent with the job's first results."""
         results = [outcome.encode() for outcome in outcomes]
-        stretches = []
+        slices = []
         its_spent = {}
         for outcome in outcomes:
             failed = sum(result["status"] == "failed" for result in outcome.results)
-            stretches.append((outcome.ref.encode(), len(outcome.results) - failed, failed))
+            slices.append((outcome.ref.encode(), len(outcome.results) - failed, failed))
             if (sums := spent.pop(outcome.ref.job, None)) is not None:
                 its_spent[outcome.ref.job] = sums
         ttl = self._settings.results_ttl_s
         ask = {"lease": lease, "core": self._core, "ttl": ttl, "spent": its_spent}
-        return call("commit", *results, stretches=stretches, **ask)
+        return call("commit", *results, slices=slices, **ask)
 
 
 def countable(figures: Sequence[Any]) -> list[int]:

@@ -124,7 +124,7 @@ flight = RedisKey("cl:flight:%s", "zset")  # host → deliveries in progress, by
 DUE_HOSTS = RedisKey("cl:due", "zset")  # host → time at which one of its deliveries may be sent
 FAILURES = RedisKey("cl:failures", "hash")  # host → failures in a row, while anything waits for it
 CIRCUITS = RedisKey("cl:circuits", "zset")  # host that rests → until when
-WAKE_SENDERS = RedisKey("cl:wake:couriers", "list")  # wakes a sender of webhooks; 30 s
+WAKE_SENDERS = RedisKey("cl:wake:senders", "list")  # wakes a sender of webhooks; 30 s
 DEAD = RedisKey("cl:dead", "zset")  # dead letter → time it was given up
 # Owner → what signs its webhooks, JSON: see lua/secrets.lua.
 SECRETS = RedisKey("cl:secrets", "hash", stays=True, secret=True)

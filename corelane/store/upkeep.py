@@ -131,7 +131,7 @@ class Upkeep:
 
     def _return(self, lease: str, cause: str = "", *, only_lapsed: bool) -> int:
         held = self._link("HGETALL", keys.claim(lease))
-        stretches = []
+        slices = []
         for member, text in pairs(held):
             try:
                 ref = Ref.decode(text.decode())
@@ -140,18 +140,18 @@ class Upkeep:
                 log.error("ref_unreadable", lease=lease, ref=text[:200].decode(errors="replace"))
                 self._link("HDEL", keys.claim(lease), member)
                 continue
-            stretches.append(self._stretch(ref, cause))
+            slices.append(self._lost_slice(ref, cause))
         returned = self._link.run(
             "return_claim",
             lease=lease,
             only_lapsed=only_lapsed,
             ttl=self._settings.results_ttl_s,
             envelope=self._bell,
-            stretches=stretches,
+            slices=slices,
         )
         return int(returned)
 
-    def _stretch(self, ref: Ref, cause: str) -> dict[str, Any]:
+    def _lost_slice(self, ref: Ref, cause: str) -> dict[str, Any]:
         """Decide about one lost slice. Its items come back singly with one attempt more, or fail after the last one."""
         (version, options), payload = self._link.many(
             [

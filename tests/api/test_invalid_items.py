@@ -96,13 +96,13 @@ def answer(service: Service, job: str) -> None:
     feeder.feed(job)
 
 
-def echoed(stretch: ClaimedSlice) -> SliceResults:
+def echoed(claimed_slice: ClaimedSlice) -> SliceResults:
     """Return results that repeat what was asked."""
     results = [
         {"index": index, "id": item_id, "status": "succeeded", "asked": f"{question} {context}"}
-        for index, (item_id, question, context) in enumerate(stretch.items, stretch.ref.first)
+        for index, (item_id, question, context) in enumerate(claimed_slice.items, claimed_slice.ref.first)
     ]
-    return SliceResults(stretch.ref, results)
+    return SliceResults(claimed_slice.ref, results)
 
 
 def require_each_in_its_place(lines: list[bytes], count: int, where: str) -> None:

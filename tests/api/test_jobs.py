@@ -279,7 +279,7 @@ def questions_of(service: Service) -> list[tuple[str | None, str, str]]:
     """Answers all that waits; what was asked."""
     core, asked = core_of(service), []
     while (claim := core.claim([VERSION], linger=False)) is not None:
-        asked += [item for stretch in core.fetch(claim) for item in stretch.items]
+        asked += [item for claimed_slice in core.fetch(claim) for item in claimed_slice.items]
         core.commit(claim.lease, answered(claim))
     return asked
 

@@ -267,7 +267,7 @@ def test_shared_contexts_are_stored_once_and_reach_the_core_in_full(bench: Bench
     claim = claimed(core)
     while len(claim.refs) < 1:
         claim = claimed(core)
-    found = [item for stretch in core.fetch(claim) for item in stretch.items]
+    found = [item for claimed_slice in core.fetch(claim) for item in claimed_slice.items]
     assert found[0] == ("i0", "who", text)
     core.commit(claim.lease, answered(claim))
     answer_all(core)
@@ -281,6 +281,6 @@ def test_neighbours_with_the_same_context_store_it_once_a_slice(bench: Bench) ->
     job = bench.submit(0, items=[Question(question=f"who {n}", context=text) for n in range(20)])
     [payload] = bench.raw.hvals(f"cl:in:{{{job}}}")
     assert payload.count(text) == 1
-    [stretch] = core.fetch(claimed(core))
-    assert {item[2] for item in stretch.items} == {text}
-    assert stretch.version == VERSION
+    [claimed_slice] = core.fetch(claimed(core))
+    assert {item[2] for item in claimed_slice.items} == {text}
+    assert claimed_slice.version == VERSION

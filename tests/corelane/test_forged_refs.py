@@ -82,8 +82,8 @@ def test_payload_that_cannot_be_read_fails_its_items_alone(bench: Bench, payload
     bad, good = bench.submit(1), bench.submit(1)
     bench.raw.hset(f"cl:in:{{{bad}}}", "0", payload)
     claim = claimed(core)
-    stretches = core.fetch(claim)
-    assert [stretch.ref.job for stretch in stretches] == [good]
+    slices = core.fetch(claim)
+    assert [claimed_slice.ref.job for claimed_slice in slices] == [good]
     in_flight = InFlight({VERSION: NullRunner(VERSION)})
     in_flight.add(claim, [])
     core.commit(claim.lease, in_flight.done[claim.lease])

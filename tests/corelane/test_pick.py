@@ -69,7 +69,7 @@ def test_claim_keeps_to_its_room_but_takes_at_least_one(spare: int, last: int) -
 
 
 @pytest.mark.parametrize(("tokens", "takes"), [(500, True), (501, False)])
-def test_claim_beside_idle_cores_takes_half_a_stretch_beyond_its_part_at_most(tokens: int, takes: bool) -> None:
+def test_claim_beside_idle_cores_takes_half_a_slice_beyond_its_part_at_most(tokens: int, takes: bool) -> None:
     assert PICK.has_room(claim(tokens=tokens, taken=1, last=1000, part=1000), 4096, 128) is takes
 
 

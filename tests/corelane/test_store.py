@@ -20,9 +20,9 @@ def test_job_goes_from_queued_over_running_to_succeeded(bench: Bench) -> None:
     assert bench.get(job).status is JobStatus.QUEUED
     claim = claimed(core)
     assert bench.get(job).status is JobStatus.RUNNING
-    stretches = core.fetch(claim)
-    assert [len(stretch.items) for stretch in stretches] == [32, 32, 6]
-    assert stretches[0].items[0] == ("i0", "who", "ada")
+    slices = core.fetch(claim)
+    assert [len(claimed_slice.items) for claimed_slice in slices] == [32, 32, 6]
+    assert slices[0].items[0] == ("i0", "who", "ada")
     assert core.commit(claim.lease, answered(claim)) == 0
     record = bench.get(job)
     assert (record.status, record.succeeded, record.failed) == (JobStatus.SUCCEEDED, 70, 0)

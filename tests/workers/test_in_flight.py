@@ -33,13 +33,13 @@ def runner(tiny_artifact: Artifact) -> Iterator[Runner]:
 def make_claim(lease: str, version: str, contexts: list[list[str]]) -> tuple[Claim, list[ClaimedSlice]]:
     """One ref per list of contexts, each of a job of its own."""
     refs = [Ref(f"job_{lease}{n}", "public", 1, 0, 0, len(texts), 64 * len(texts)) for n, texts in enumerate(contexts)]
-    stretches = [
+    slices = [
         ClaimedSlice(
             ref, version, [(f"i{i}", "who", text) for i, text in enumerate(texts)], AnswerOptions(no_answer=False)
         )
         for ref, texts in zip(refs, contexts, strict=True)
     ]
-    return Claim(lease, tuple((ref, version) for ref in refs)), stretches
+    return Claim(lease, tuple((ref, version) for ref in refs)), slices
 
 
 def run_batch(in_flight: InFlight) -> int:
@@ -131,8 +131,8 @@ def test_slice_that_was_committed_before_leaves_the_others_of_its_lease(runner: 
 
 def test_what_is_unfinished_is_told_and_no_longer_in_progress(runner: Runner) -> None:
     in_flight = InFlight({runner.version: runner})
-    claim, stretches = make_claim("a", runner.version, [["ada"], ["the river " * 500]])
-    in_flight.add(claim, stretches)
+    claim, slices = make_claim("a", runner.version, [["ada"], ["the river " * 500]])
+    in_flight.add(claim, slices)
     run_batch(in_flight)
     [(ref, version)] = in_flight.take_unfinished()["a"]
     assert (ref.key, version) == (claim.refs[1][0].key, runner.version)
@@ -174,8 +174,8 @@ def test_item_that_is_refused_is_charged_what_was_estimated(tiny_artifact: Artif
 
 def test_ref_without_payload_fails_so_that_its_job_ends(runner: Runner) -> None:
     in_flight = InFlight({runner.version: runner})
-    claim, stretches = make_claim("a", runner.version, [["ada"], ["paris"]])
-    in_flight.add(claim, stretches[1:])
+    claim, slices = make_claim("a", runner.version, [["ada"], ["paris"]])
+    in_flight.add(claim, slices[1:])
     [outcome] = in_flight.done["a"]
     assert outcome.ref == claim.refs[0][0]
     assert [(result["index"], result["error"]["code"]) for result in outcome.results] == [(0, "internal")]
@@ -257,7 +257,7 @@ def test_job_dropped_while_its_batch_runs_is_committed_empty_and_its_neighbour_a
     assert backend.batches == 1
 
 
-def test_owner_of_few_small_stretches_is_not_met_yet_and_one_of_a_batchs_worth_is(runner: Runner) -> None:
+def test_owner_of_few_small_slices_is_not_met_yet_and_one_of_a_batchs_worth_is(runner: Runner) -> None:
     in_flight = InFlight({runner.version: runner})
     in_flight.add(*make_claim("few", runner.version, [["ada"]] * (BESIDE_TOKENS // 64)))
     assert in_flight.pending.met == []
@@ -265,7 +265,7 @@ def test_owner_of_few_small_stretches_is_not_met_yet_and_one_of_a_batchs_worth_i
     assert in_flight.pending.met == ["public:1:small"]
 
 
-def test_beside_a_larger_job_fewer_small_stretches_are_a_batchs_worth(runner: Runner) -> None:
+def test_beside_a_larger_job_fewer_small_slices_are_a_batchs_worth(runner: Runner) -> None:
     in_flight = InFlight({runner.version: runner})
     in_flight.add(*make_claim("slice", runner.version, [["ada"] * 32]))
     in_flight.add(*make_claim("few", runner.version, [["ada"]] * (BESIDE_TOKENS // 64 - 1)))
@@ -284,8 +284,8 @@ def spent_on(meter: UsageMeter, in_flight: InFlight) -> dict[str, Sequence[int]]
 def test_batch_counts_for_the_jobs_in_it(runner: Runner) -> None:
     meter = UsageMeter()
     in_flight = InFlight({runner.version: runner}, Observers([meter]))
-    claim, stretches = make_claim("a", runner.version, [["ada"], ["the river was red " * 500]])
-    in_flight.add(claim, stretches)
+    claim, slices = make_claim("a", runner.version, [["ada"], ["the river was red " * 500]])
+    in_flight.add(claim, slices)
     short, document = claim.jobs
     run_batch(in_flight)
     [(job, (tokens, core_us))] = spent_on(meter, in_flight).items()

@@ -27,11 +27,11 @@ local function use(commit, job, owner, version, text)
   return add_used(text, items, tokens, us)
 end
 
-on('settle', function(job, stretch)
-  local commit = stretch.commit
+on('settle', function(job, slice)
+  local commit = slice.commit
   if not commit then return end
   commit.items = commit.items or {}
-  commit.items[job.id] = (commit.items[job.id] or 0) + stretch.succeeded + stretch.failed
+  commit.items[job.id] = (commit.items[job.id] or 0) + slice.succeeded + slice.failed
 end)
 
 on('finish', function(job, changes)

@@ -1,6 +1,6 @@
 -- Commits: what a core corrects, reports, finishes and gives back under its lease.
 
--- Charge an owner's share, and its job among the owner's larger jobs, when a stretch in progress costs more, or less,
+-- Charge an owner's share, and its job among the owner's larger jobs, when a slice in progress costs more, or less,
 -- than was charged at its claim.
 local function charge_share(ref, more)
   if more == 0 then return end
@@ -10,9 +10,9 @@ local function charge_share(ref, more)
   if line and call('ZSCORE', line, ref.job) then call('ZINCRBY', line, more, ref.job) end
 end
 
--- Take a stretch out of a claim, and what it is charged there. That may have been corrected since its ref was read.
+-- Take a slice out of a claim, and what it is charged there. That may have been corrected since its ref was read.
 -- → its tokens there, nil if the claim does not hold it any more
-local function release_stretch(claim, core, ref)
+local function release_slice(claim, core, ref)
   local name = ref.job .. ':' .. ref.first
   local held = call('HGET', claim, name)
   if not held then return nil end
@@ -29,18 +29,18 @@ local function end_if_empty(lease)
   return holds
 end
 
--- commit{lease, core, ttl, stretches: [[ref, succeeded, failed]…], spent: {job: [tokens, core µs]}},
--- results of each… → {stretches refused, 1 if the claim holds others}
--- The refs carry the tokens that were found when the stretches were read: that is what their owners are charged.
--- The fence: a stretch counts only while the claim still holds it. A late commit finds it gone. The payload of a slice
+-- commit{lease, core, ttl, slices: [[ref, succeeded, failed]…], spent: {job: [tokens, core µs]}},
+-- results of each… → {slices refused, 1 if the claim holds others}
+-- The refs carry the tokens that were found when the slices were read: that is what their owners are charged.
+-- The fence: a slice counts only while the claim still holds it. A late commit finds it gone. The payload of a slice
 -- is deleted when the whole slice is answered at once. If items were cut from the slice, it stays until the job is
 -- final. If an item failed, it stays for a retry, unless its items are in a file.
 define('commit', function(ask, args)
   local claim, refused, done, answered, late = keys.claim(ask.lease), 0, {}, {}, {}
   ask.spent = ask.spent or {}
-  for i, stretch in ipairs(ask.stretches) do
-    local ref, succeeded, failed = parse(stretch[1]), stretch[2], stretch[3]
-    local charged = release_stretch(claim, ask.core, ref)
+  for i, slice in ipairs(ask.slices) do
+    local ref, succeeded, failed = parse(slice[1]), slice[2], slice[3]
+    local charged = release_slice(claim, ask.core, ref)
     if charged then
       charge_share(ref, ref.tokens - charged)
       done[ref.owner] = (done[ref.owner] or 0) + ref.tokens
@@ -68,7 +68,7 @@ define('commit', function(ask, args)
 end)
 
 -- correct{core, found: [[lease, ref]…]} → how many charges were corrected
--- Corrects what stretches in progress cost, as their core found when it read them: each ref carries the tokens to
+-- Corrects what slices in progress cost, as their core found when it read them: each ref carries the tokens to
 -- charge. The ref in the claim says what is charged, so a repeated call changes nothing.
 define('correct', function(ask)
   local corrected = 0
@@ -87,27 +87,27 @@ define('correct', function(ask)
   return corrected
 end)
 
--- return_claim{lease, only_lapsed, ttl, envelope, stretches: [{ref, version, refs: [ref…], lost: [[first,
--- results]…]}…], lost_tokens} → stretches taken back
+-- return_claim{lease, only_lapsed, ttl, envelope, slices: [{ref, version, refs: [ref…], lost: [[first,
+-- results]…]}…], lost_tokens} → slices taken back
 -- Only what the claim still holds is taken back: meanwhile a commit may have come, or a heartbeat may have renewed the
 -- lease.
 define('return_claim', function(ask)
   local deadline = call('ZSCORE', keys.LEASES, ask.lease)
   if ask.only_lapsed and deadline and tonumber(deadline) > now_ms() then return 0 end
   local claim, core, back, lapsed = keys.claim(ask.lease), string.match(ask.lease, '^(.*)#%d+$'), 0, 0
-  for _, stretch in ipairs(ask.stretches) do
-    local ref = parse(stretch.ref)
-    local charged = release_stretch(claim, core, ref)
+  for _, slice in ipairs(ask.slices) do
+    local ref = parse(slice.ref)
+    local charged = release_slice(claim, core, ref)
     if charged then
       back = back + 1
-      -- A stretch that was handed back keeps its ref. One that was lost with its core counts as an attempt.
-      if stretch.refs[1] ~= stretch.ref then
+      -- A slice that was handed back keeps its ref. One that was lost with its core counts as an attempt.
+      if slice.refs[1] ~= slice.ref then
         lapsed = 1
         count_attempt(ref)
         waste('core_lost', charged)
       end
-      for _, lost in ipairs(stretch.lost) do jobs.settle(ref.job, lost[1], lost[2], 0, 1, ask.ttl) end
-      if job_is_open(ref.job) then enqueue(stretch.version, stretch.refs, ask.envelope, true) end
+      for _, lost in ipairs(slice.lost) do jobs.settle(ref.job, lost[1], lost[2], 0, 1, ask.ttl) end
+      if job_is_open(ref.job) then enqueue(slice.version, slice.refs, ask.envelope, true) end
     end
   end
   if ask.lost_tokens then waste('handed_back', ask.lost_tokens) end

@@ -13,14 +13,14 @@ on('finished', function(job)
 end, { 'owner', 'failed' })
 
 -- Count the job's failed items by error code.
-on('settle', function(job, stretch)
-  if stretch.failed == 0 then return end
-  for _, result in ipairs(cjson.decode(stretch.blob)) do
+on('settle', function(job, slice)
+  if slice.failed == 0 then return end
+  for _, result in ipairs(cjson.decode(slice.blob)) do
     local error = result.status == 'failed' and result.error
     local code = error and error ~= cjson.null and string.match(error.code, '^[%w_]+$')
     if code then call('HINCRBY', job.key, 'failed:' .. code, 1) end
   end
-  if stretch.is_first_failure then list('failing', job.owner, job.id) end
+  if slice.is_first_failure then list('failing', job.owner, job.id) end
 end, { 'owner' })
 
 -- Remove a job from its owner's list of jobs and from the index.

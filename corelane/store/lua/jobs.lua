@@ -105,7 +105,7 @@ local function finish(id, status, ttl, commit)
   tell_end(id, job)
 end
 
--- Store the results of one stretch of work; return true if its job still wants them. The last ones finish the job.
+-- Store the results of one slice of work; return true if its job still wants them. The last ones finish the job.
 -- Others report its progress, unless that was done a moment ago (`told_ms`, set when the job began). `commit` is the
 -- call of the core that answered, if there is one.
 reads('settle', { 'status', 'told_ms', 'version', 'results_window' })
@@ -290,7 +290,7 @@ define('delete', function(ask)
 end)
 
 -- drop{job, before, firsts, failed} → index of the first result kept; 0 if there is no such job
--- Deletes results that the caller has read: all before an index, in the stretches with these first items. For a retry,
+-- Deletes results that the caller has read: all before an index, in the slices with these first items. For a retry,
 -- notes that the items with the indexes in `failed` failed. Results that still have to be written to a URL are not
 -- deleted.
 define('drop', function(ask)

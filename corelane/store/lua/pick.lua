@@ -9,8 +9,8 @@ local HIGHEST_FIRST, LOWEST_FIRST = { 0, 1, 2 }, { 2, 1, 0 }
 -- The order of priorities for a core's claim number `turn`.
 function pick.priorities(turn) return turn % LOW_TURN == 0 and LOWEST_FIRST or HIGHEST_FIRST end
 
--- Whether a claim takes one more stretch. It stops at its room and at `most` stretches. Beside idle cores it also stops
--- at its `part` of the waiting work: the next stretch is taken only if half of one as large as the last fits.
+-- Whether a claim takes one more slice. It stops at its room and at `most` slices. Beside idle cores it also stops
+-- at its `part` of the waiting work: the next slice is taken only if half of one as large as the last fits.
 function pick.has_room(claim, spare, most)
   if claim.tokens >= spare or claim.taken >= most then return false end
   return not claim.part or claim.taken == 0 or claim.tokens + claim.last / 2 <= claim.part

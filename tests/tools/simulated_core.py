@@ -51,5 +51,5 @@ class SimulatedCore(CoreProcess):
         """Announce, take back, ring and beat, as a real one does; until all it was given is taken up."""
         self.start(lambda: False)
         while len(self.versions) < len(self.settings.models) + 1:
-            self.take_up(lambda _: False)
+            self.swap_runners(lambda _: False)
             time.sleep(0.01)

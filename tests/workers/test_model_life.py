@@ -6,7 +6,7 @@ import pytest
 
 from corelane.engine.null import NullRunner
 from workers.models.desired import DesiredModel
-from workers.models.life import CLAIMING, NEXT, SERVING, TO_LOAD, TO_TAKE_UP, ModelEvent, ModelState, next_state
+from workers.models.life import CLAIMING, NEXT, SERVING, TO_LOAD, TO_SWAP, ModelEvent, ModelState, next_state
 from workers.models.table import ModelTable
 
 S, E = ModelState, ModelEvent
@@ -23,8 +23,8 @@ for _ in S:
 
 def send(table: ModelTable, event: ModelEvent) -> bool:
     """Send an event as its thread does."""
-    if event is E.TAKE_UP:
-        return table.take_up(lambda _: False)[0]
+    if event is E.SWAP:
+        return table.swap_runners(lambda _: False)[0]
     runner = NullRunner(DESIRED.version) if event is E.LOAD else None
     return table.handle(event, DESIRED, runner=runner)
 
@@ -66,7 +66,7 @@ def test_versions_are_claimed_for_exactly_where_a_runner_serves() -> None:
         if state in SERVING:
             assert DESIRED.version in table.runners
         assert table.is_due(DESIRED) == (state in TO_LOAD)
-        assert table.has_to_take_up() == (state in TO_TAKE_UP)
+        assert table.has_to_swap() == (state in TO_SWAP)
 
 
 @pytest.mark.parametrize("event", [E.BEGIN, E.LOAD, E.FAIL])
@@ -84,8 +84,8 @@ def test_busy_version_is_neither_replaced_nor_put_down() -> None:
         for step in WAYS[state]:
             send(table, step)
         before = table.runners[DESIRED.version]
-        assert table.take_up(lambda version: version == DESIRED.version) == (False, [])
+        assert table.swap_runners(lambda version: version == DESIRED.version) == (False, [])
         assert table.runners[DESIRED.version] is before
-        changed, [retired] = table.take_up(lambda _: False)
+        changed, [retired] = table.swap_runners(lambda _: False)
         assert (changed, retired.runner) == (True, before)
-        assert table.take_up(lambda _: False) == (False, [])
+        assert table.swap_runners(lambda _: False) == (False, [])

@@ -132,7 +132,7 @@ class World:
 
     def step(self, busy: str = "") -> None:
         self.models.follow(str(self.now))
-        _, retired = self.models.table.take_up(lambda version: version == busy)
+        _, retired = self.models.table.swap_runners(lambda version: version == busy)
         self.models.loads.unload(retired)
 
     def states(self) -> dict[str, str]:

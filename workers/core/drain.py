@@ -145,7 +145,7 @@ class DrainLoop:
         if self._should_stop():
             self._hand_over()
             return True
-        core.take_up(in_flight.is_at)
+        core.swap_runners(in_flight.is_at)
         if not core.versions and in_flight.is_empty and not in_flight.done:
             core.dispatch.sleep()
             return True

@@ -194,9 +194,9 @@ class CoreProcess:
                 self.outage.lost(error.detail, "heartbeat")
                 self._closing.wait(self.settings.heartbeat_s)
 
-    def take_up(self, is_busy: Callable[[str], bool]) -> None:
+    def swap_runners(self, is_busy: Callable[[str], bool]) -> None:
         """Serve the models that are loaded by now, and release those that leave. Called between two batches."""
-        changed, retired = self.models.table.take_up(is_busy)
+        changed, retired = self.models.table.swap_runners(is_busy)
         if retired:
             self.models.loads.unload(retired)
         if not changed:

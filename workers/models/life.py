@@ -45,7 +45,7 @@ class ModelEvent(StrEnum):
     """Loader: the version does not load."""
     UNLOAD = "unload"
     """Loader: the version is unloaded."""
-    TAKE_UP = "take_up"
+    SWAP = "swap"
     """Drain: serve what was loaded, put down what leaves."""
 
 
@@ -56,13 +56,13 @@ NEXT: dict[ModelState, dict[ModelEvent, ModelState]] = {
     _S.ABSENT: {_E.ASK: _S.WAITING},
     _S.WAITING: {_E.ASK: _S.WAITING, _E.FORGET: _S.ABSENT, _E.BEGIN: _S.LOADING},
     _S.LOADING: {_E.LOAD: _S.LOADED, _E.FAIL: _S.FAILED},
-    _S.LOADED: {_E.TAKE_UP: _S.READY},
+    _S.LOADED: {_E.SWAP: _S.READY},
     _S.READY: {_E.RELOAD: _S.RELOADING, _E.DRAIN: _S.DRAINING, _E.LEAVE: _S.LEAVING},
     # A version that cannot be loaded again is served as before.
     _S.RELOADING: {_E.BEGIN: _S.RELOADING, _E.LOAD: _S.RELOADED, _E.FAIL: _S.READY, _E.KEEP: _S.READY},
-    _S.RELOADED: {_E.TAKE_UP: _S.READY},
+    _S.RELOADED: {_E.SWAP: _S.READY},
     _S.DRAINING: {_E.KEEP: _S.READY, _E.LEAVE: _S.LEAVING},
-    _S.LEAVING: {_E.TAKE_UP: _S.LEAVING, _E.UNLOAD: _S.ABSENT},
+    _S.LEAVING: {_E.SWAP: _S.LEAVING, _E.UNLOAD: _S.ABSENT},
     _S.FAILED: {_E.ASK: _S.WAITING, _E.FORGET: _S.ABSENT},
 }
 
@@ -74,7 +74,7 @@ CLAIMING = (_S.READY, _S.RELOADING, _S.DRAINING)
 SERVING = (*CLAIMING, _S.RELOADED)
 
 #: States in which the drain has something to do.
-TO_TAKE_UP = tuple(state for state, events in NEXT.items() if _E.TAKE_UP in events)
+TO_SWAP = tuple(state for state, events in NEXT.items() if _E.SWAP in events)
 
 #: States in which the loader may begin to load.
 TO_LOAD = tuple(state for state, events in NEXT.items() if _E.BEGIN in events)

@@ -85,7 +85,7 @@ class CoreModels:
         # A load that ended since then was not part of the decision.
         self._revision = revision
         self._is_settled = is_settled(before) and is_settled(self.table.statuses())
-        if self.table.has_to_take_up():
+        if self.table.has_to_swap():
             self._plans.ring()
 
     def _take_step(self, event: ModelEvent, desired: DesiredModel, plan: Plan) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from corelane.engine.runner import Runner
 from corelane.log import get_logger
 from workers.models.desired import VersionStatus, DesiredModel
-from workers.models.life import CLAIMING, SERVING, TO_LOAD, TO_TAKE_UP, ModelEvent, ModelState, next_state
+from workers.models.life import CLAIMING, SERVING, TO_LOAD, TO_SWAP, ModelEvent, ModelState, next_state
 
 log = get_logger(__name__)
 
@@ -109,7 +109,7 @@ class ModelTable:
                 self._entries[desired.version] = entry
             return True
 
-    def take_up(self, is_busy: Callable[[str], bool]) -> tuple[bool, list[Retired]]:
+    def swap_runners(self, is_busy: Callable[[str], bool]) -> tuple[bool, list[Retired]]:
         """Serve what was loaded, and put down what leaves and is not busy.
 
         Return whether anything changed, and what to unload. Only the drain's thread calls this, between two batches.
@@ -117,7 +117,7 @@ class ModelTable:
         changed, retired = False, []
         with self._lock:
             for version, entry in self._entries.items():
-                if entry.state not in TO_TAKE_UP or is_busy(version):
+                if entry.state not in TO_SWAP or is_busy(version):
                     continue
                 before = self.runners.pop(version, None)
                 if before is not None:
@@ -125,7 +125,7 @@ class ModelTable:
                 if entry.loaded is not None:
                     self.runners[version], entry.summary, entry.loaded = entry.loaded, entry.loaded.summary, None
                 changed = changed or before is not None or version in self.runners
-                entry.state = next_state(entry.state, ModelEvent.TAKE_UP) or entry.state
+                entry.state = next_state(entry.state, ModelEvent.SWAP) or entry.state
         return changed, retired
 
     def is_due(self, desired: DesiredModel) -> bool:
@@ -147,9 +147,9 @@ class ModelTable:
         """Return the versions that this core serves."""
         return self._in(SERVING)
 
-    def has_to_take_up(self) -> bool:
-        """Return whether the drain has a runner to take up or put down."""
-        return bool(self._in(TO_TAKE_UP))
+    def has_to_swap(self) -> bool:
+        """Return whether the drain has a runner to begin or to put down."""
+        return bool(self._in(TO_SWAP))
 
     def describe(self) -> list[dict[str, Any]]:
         """Return each version with its state, for the heartbeat."""

@@ -177,13 +177,13 @@ class TextEngine(TaskEngine[Any]):
                 return [(key, self._all_of(reading))]
             reading.read += found
             reading.tokens_left -= sum(map(len, found))
-            self._take_up(reading)
+            self._use_read_texts(reading)
         except InvalidInput as error:
             return [(key, failure(reading.query, error))]
         self._unread[key] = reading
         return []
 
-    def _take_up(self, reading: UnreadItem) -> None:
+    def _use_read_texts(self, reading: UnreadItem) -> None:
         """Use what was read of an item so far; raise InvalidInput if that shows that it cannot be answered."""
 
     def _all_of(self, reading: UnreadItem) -> Any:

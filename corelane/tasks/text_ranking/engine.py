@@ -42,7 +42,7 @@ class RankingEngine(VectorEngine):
         """Return the characters of a query and its texts."""
         return len(query.beside) + len(query.text)
 
-    def _take_up(self, reading: UnreadItem) -> None:
+    def _use_read_texts(self, reading: UnreadItem) -> None:
         """Cut the texts that were read into windows, which may run before the others are read."""
         for text in reading.read[1 + len(reading.parts) :]:
             part = TextPart(reading.read[0].ids, text)

@@ -95,7 +95,7 @@ class Completions:
         self._ahead = INLINE_RESULTS
         self._waiting: dict[str, set[asyncio.Event]] = {}
         #: What the message at the end of a job said, by job, for jobs that requests wait for.
-        self._told: dict[str, str] = {}
+        self._notified: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
         self.is_closing = False
         #: The name of this process where jobs tell their ends.
@@ -135,7 +135,7 @@ class Completions:
             self._waiting[job].discard(event)
             if not self._waiting[job]:
                 del self._waiting[job]
-                self._told.pop(job, None)
+                self._notified.pop(job, None)
                 self._channels.remove(keys.done(job))
 
     async def wait(self, record: JobRecord, wait: CallerWait, event: asyncio.Event) -> JobRecord | None:
@@ -153,8 +153,8 @@ class Completions:
             with wait.listening(event, min(left, POLL_S)):
                 await event.wait()
             event.clear()
-            told = self._told.pop(record.id, "")
-            found = await self._store.read_told(record.id, told) if told else None
+            notified = self._notified.pop(record.id, "")
+            found = await self._store.read_notified(record.id, notified) if notified else None
             found = found or await self._store.get(record.id, self._ahead)
         return found
 
@@ -168,13 +168,13 @@ class Completions:
 
         def hear(channel: str, message: str) -> None:
             # A channel that was just subscribed to may have missed what it waits for.
-            job, _, told = (message or channel.rpartition(":")[2]).partition(" ")
+            job, _, notified = (message or channel.rpartition(":")[2]).partition(" ")
             if job == self.listener:
                 outage.served()
                 self._wake_all()
             elif waiting := self._waiting.get(job):
-                if told:
-                    self._told[job] = told
+                if notified:
+                    self._notified[job] = notified
                 for event in waiting:
                     event.set()
 

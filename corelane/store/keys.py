@@ -66,7 +66,7 @@ EXPIRING = RedisKey("cl:expiring", "zset")  # open job → time it expires
 FEEDS = RedisKey("cl:feeds", "zset")  # job sent as lines, not fed to its end → time it was submitted
 READING = RedisKey("cl:reading", "zset")  # job whose input is at a URL, not read to its end → time it is tried next
 ENDS = RedisKey("cl:events", "stream", stays=True)  # one entry per job that became final; the last 10,000
-LAST_END = RedisKey("cl:told", "string", stays=True)  # the last entry of ENDS that was logged
+LAST_END = RedisKey("cl:last_end", "string", stays=True)  # the last entry of ENDS that was logged
 done = RedisKey("cl:done:%s", "channel")  # job → its id at its end; API process → lone results too
 CONFIRMED = RedisKey("cl:confirmed", "channel")  # a message before replicas are waited for; it has no listeners
 

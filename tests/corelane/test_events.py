@@ -20,7 +20,7 @@ def read(bench: Bench, job: str, after: tuple[int, int] = BEGINNING) -> EventPag
 def tell_progress(bench: Bench, core: LoneCore, claim: Claim, outcomes: list[SliceResults]) -> None:
     """Commit as if nothing had been told yet."""
     for job in claim.jobs:
-        bench.raw.hdel(f"cl:job:{{{job}}}", "told_ms")
+        bench.raw.hdel(f"cl:job:{{{job}}}", "notified_ms")
     core.commit(claim.lease, outcomes)
 
 
@@ -42,7 +42,7 @@ def test_progress_is_told_once_in_half_a_second_however_often_is_committed(bench
     outcomes = answered(claim)
     core.commit(claim.lease, outcomes[:1])
     assert [event for event, _ in told(bench, job)] == ["job.running"]
-    bench.raw.hincrby(f"cl:job:{{{job}}}", "told_ms", -500)
+    bench.raw.hincrby(f"cl:job:{{{job}}}", "notified_ms", -500)
     core.commit(claim.lease, outcomes[1:2])
     assert told(bench, job)[1:] == [("job.progress", {"succeeded": "64", "failed": "0"})]
     core.commit(claim.lease, outcomes[2:])

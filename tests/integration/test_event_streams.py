@@ -111,7 +111,7 @@ def answer_slowly(bench: Bench) -> None:
     core = bench.core("a/0")
     while (claim := core.claim([VERSION], linger=False)) is not None:
         for outcome in answered(claim):
-            bench.raw.hset(f"cl:job:{{{outcome.ref.job}}}", "told_ms", 0)
+            bench.raw.hset(f"cl:job:{{{outcome.ref.job}}}", "notified_ms", 0)
             core.commit(claim.lease, [outcome])
             time.sleep(0.01)
 
@@ -157,7 +157,7 @@ def test_events_carry_what_is_documented_and_the_last_one_the_job_with_its_resul
     core = bench.core("a/0")
     job = bench.submit(40)
     claim = claimed(core)
-    bench.raw.hset(f"cl:job:{{{job}}}", "told_ms", 0)
+    bench.raw.hset(f"cl:job:{{{job}}}", "notified_ms", 0)
     for outcome in answered(claim):
         core.commit(claim.lease, [outcome])
     running, progress, completed = read_story(api.http, events_path(job))

@@ -96,10 +96,10 @@ class JobStore:
             await self._gate.confirm(keys.job(job), "finished_ms")
         return record
 
-    async def read_told(self, job: str, told: str) -> JobRecord | None:
+    async def read_notified(self, job: str, notified: str) -> JobRecord | None:
         """Return a final job from the message that was published at its end; None if it has to be read from Redis."""
         try:
-            fields, out = orjson.loads(told)
+            fields, out = orjson.loads(notified)
             raw = {name.encode(): value.encode() for name, value in pairs(fields)}
         except ValueError:  # It holds a text that is not UTF-8.
             return None

@@ -20,7 +20,7 @@ reads('claim', { 'created_ms' })
 function jobs.begin_job(id, status, priority, ttl)
   if status ~= 'queued' then return end
   local job, now = read_job('claim', id), now_ms()
-  call('HSET', job.key, 'status', 'running', 'started_ms', now, 'told_ms', now)
+  call('HSET', job.key, 'status', 'running', 'started_ms', now, 'notified_ms', now)
   deliveries.announce(job, now, ttl, 'job.running')
   observe_ms(WAIT_SERIES[priority], now - tonumber(job.created_ms or now))
 end
@@ -106,9 +106,9 @@ local function finish(id, status, ttl, commit)
 end
 
 -- Store the results of one slice of work; return true if its job still wants them. The last ones finish the job.
--- Others report its progress, unless that was done a moment ago (`told_ms`, set when the job began). `commit` is the
+-- Others report its progress, unless that was done a moment ago (`notified_ms`, set when the job began). `commit` is the
 -- call of the core that answered, if there is one.
-reads('settle', { 'status', 'told_ms', 'version', 'results_window' })
+reads('settle', { 'status', 'notified_ms', 'version', 'results_window' })
 function jobs.settle(id, first, blob, succeeded, failed, ttl, commit)
   local job = read_job('settle', id)
   if not is_open(job.status) then return false end
@@ -125,8 +125,8 @@ function jobs.settle(id, first, blob, succeeded, failed, ttl, commit)
   })
   if call('HINCRBY', job.key, 'left', -(succeeded + failed)) == 0 then
     finish(id, ok > 0 and 'succeeded' or 'failed', ttl, commit)
-  elseif now_ms() - tonumber(job.told_ms or 0) >= PROGRESS_MS then
-    call('HSET', job.key, 'told_ms', now_ms())
+  elseif now_ms() - tonumber(job.notified_ms or 0) >= PROGRESS_MS then
+    call('HSET', job.key, 'notified_ms', now_ms())
     jobs.add_event(id, 'job.progress', 'succeeded', ok, 'failed', lost)
   end
   return true

@@ -11,7 +11,7 @@ from compile.model.loading import SourceModel, load_model, quiet_transformers
 from compile.model.probes import Probe, make_probe
 from compile.model.reference import TaskNetwork, runner_of, wrap
 from compile.model.source import find_source
-from compile.tasks.question_answering.found import find_answers
+from compile.tasks.question_answering.answers import find_answers
 from compile.verify import Disagreement, compare, judge, judge_results, share_equal
 from corelane.engine.backends.protocol import Logits, Pass, WindowBatch
 from corelane.engine.buckets import Bucket

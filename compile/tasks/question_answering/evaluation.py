@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from compile.model.probes import fill_batches, read_rows, run_unpadded
 from compile.tasks.evaluation import EvalSet, F1Loss
-from compile.tasks.question_answering.found import Answer, find_answers
+from compile.tasks.question_answering.answers import Answer, find_answers
 from compile.tasks.question_answering.samples import sample_queries
 from compile.tasks.task import CompileTask, Row
 from corelane.artifacts.manifest import TokenizerSpec

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from compile.tasks.evaluation import EvalSet, F1Loss
-from compile.tasks.question_answering.found import find_answers
+from compile.tasks.question_answering.answers import find_answers
 from compile.tasks.question_answering.samples import sample_queries
 from compile.tasks.task import CompileTask, Row
 from corelane.domain.jobs import DEFAULT_TASK

@@ -3,7 +3,7 @@
 -- plugins.
 --
 --   submit(job, ask)            it is taken in: `job.fields` are written to its hash after this
---   settle(job, slice)        a slice of it has its results: {first, succeeded, failed, blob, is_first_failure, commit}
+--   settle(job, slice)          a slice of it has its results: {first, succeeded, failed, blob, is_first_failure, commit}
 --   finish(job, changes)        it ends; `changes` are written to its hash after this; `job.commit` is the call of the core
 --                               that ended it, if one did
 --   finished(job)               it has ended, and is kept for `job.ttl` seconds

@@ -73,9 +73,7 @@ def build(
         compiler = target_compilers().get(target)
         added_dtype = dtype if compiler is None else compiler.check(dtype)
         kind = check_kind(cpu_kind, target, dtype)
-        plan = make_plan(
-            source, models_dir=settings.models_dir, buckets=buckets, name=name, report=report, target=target, task=task
-        )
+        plan = make_plan(source, buckets=buckets, name=name, report=report, target=target, task=task)
         if target in CHIPS:
             return build_for_neuron(plan, CHIPS[target], dtype, options, settings, report)
         if compiler is not None:

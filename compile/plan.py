@@ -46,7 +46,6 @@ class BuildPlan:
 def make_plan(
     source: str,
     *,
-    models_dir: Path,
     buckets: str,
     name: str | None,
     report: Report,
@@ -60,7 +59,7 @@ def make_plan(
     if not MODEL_NAME.fullmatch(name):
         raise CompileFailed(f"{name!r} is not a model name: take small letters, digits, `.`, `_` and `-`")
     report(f"loading {source}", 0, FIRST_STEPS + len(given or fitting_buckets(None, fixed_rows=fixed_rows)))
-    model = load_model(find_source(source, models_dir, task=task))
+    model = load_model(find_source(source, task=task))
     fitting = fitting_buckets(model.max_positions, fixed_rows=fixed_rows, short_texts=model.task.short_texts)
     plan = BuildPlan(name, model, wrap(model), given or fitting)
     check_lengths(model, plan.ladder)

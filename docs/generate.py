@@ -62,7 +62,7 @@ def settings_rows() -> Iterator[str]:
     yield "| variable | default | meaning |\n|---|---|---|"
     for name, field in Settings.model_fields.items():
         default = field.get_default(call_default_factory=False)
-        hidden = default is None or field.default_factory or name == "models_dir" or isinstance(default, tuple)
+        hidden = default is None or field.default_factory or isinstance(default, tuple)
         shown = "" if hidden else f"`{default}`"
         yield f"| `CORELANE_{name.upper()}` | {shown} | {cell(str(field.description))} |"
 

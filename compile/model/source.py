@@ -16,6 +16,9 @@ from corelane.artifacts.manifest import FINGERPRINT_CHARS, digest_file
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import ArtifactRefused, CompileFailed, ModelRefused
 
+#: The models that come with Corelane.
+MODELS = Path(__file__).resolve().parents[2] / "models"
+
 CONFIG_NAME = "config.json"
 
 #: An optional file in a model's folder, ``{"no_answer_threshold": …}``: the threshold that the model is served with.
@@ -63,12 +66,12 @@ class ModelSource:
         return self.digest[:FINGERPRINT_CHARS]
 
 
-def find_source(model: str, models_dir: Path, endpoint: str | None = None, task: str | None = None) -> ModelSource:
+def find_source(model: str, endpoint: str | None = None, task: str | None = None) -> ModelSource:
     """Find a model, and download it if necessary; raises ModelRefused, or CompileFailed if the hub does not respond.
 
     ``endpoint`` is the hub's address, None for the default; ``task`` is the one that its head says if None.
     """
-    label, folder = _find_folder(model, models_dir, endpoint)
+    label, folder = _find_folder(model, endpoint)
     if not (folder / CONFIG_NAME).is_file():
         raise ModelRefused(f"{folder} holds no {CONFIG_NAME}: it is not a model in Hugging Face layout")
     task = task or _task_of(label, folder)
@@ -78,15 +81,15 @@ def find_source(model: str, models_dir: Path, endpoint: str | None = None, task:
     return source
 
 
-def _find_folder(model: str, models_dir: Path, endpoint: str | None) -> tuple[str, Path]:
+def _find_folder(model: str, endpoint: str | None) -> tuple[str, Path]:
     could_be_hub_id = HUB_ID.fullmatch(model) is not None
-    if could_be_hub_id and "/" not in model and (models_dir / model).is_dir():
-        return model, models_dir / model
+    if could_be_hub_id and "/" not in model and (MODELS / model).is_dir():
+        return model, MODELS / model
     local = Path(model).resolve()
     if model and local.is_dir():
         return local.name, local
     if not could_be_hub_id:
-        raise ModelRefused(f"there is no folder {model!r}; give a folder, a Hugging Face id or a name in {models_dir}")
+        raise ModelRefused(f"there is no folder {model!r}; give a folder, a Hugging Face id or a name in {MODELS}")
     return model, _download(model, endpoint)
 
 

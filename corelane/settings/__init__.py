@@ -69,14 +69,11 @@ class Settings(GroupedFields):
         description="Where uploaded files and those of batches lie, an fsspec URL (s3://bucket/folder); `kept` inside "
         "files_dir if unset.",
     )
-    models_dir: Path = Field(
-        Path(__file__).resolve().parents[2] / "models", description="Folder of models that come with Corelane."
-    )
 
     # What is served
     model: str = Field(
         "qa-minilm",
-        description="The model that `default` means: a name in models_dir, a local folder or a Hugging Face id.",
+        description="The model that `default` means: one that comes with Corelane, a folder or a Hugging Face id.",
     )
     models: Annotated[tuple[str, ...], NoDecode] = Field(
         (), description="Further compiled models that every core loads, comma-separated names."
@@ -162,9 +159,6 @@ class Settings(GroupedFields):
     )
     batch_wait_s: float = Field(
         0, ge=0, le=1, description="Time an idle core waits for a batch to fill before it runs, in seconds."
-    )
-    latency_target_s: float = Field(
-        0.06, gt=0, description="Time one batch may take if it has several rows, in seconds."
     )
     linger_s: float = Field(1.0, ge=0, description="Time an idle drain waits for work before it ends, in seconds.")
     lease_s: float = Field(6, gt=1, description="Time a lease lasts without being renewed, in seconds.")

@@ -75,9 +75,6 @@ class GroupedFields(
     # How long texts may be, and how much of them a core keeps
     max_question_chars: int = Field(10_000, ge=1, description="Longest question or query taken, in characters.")
     max_context_chars: int = Field(2_000_000, ge=1, description="Longest text taken, in characters.")
-    context_cache_tokens: int = Field(
-        500_000, ge=0, description="Tokens of texts a core keeps for later items with them; 25 bytes each."
-    )
 
     # Chaos runs
     null_batch_s: float = Field(

@@ -82,7 +82,6 @@ WANTED = {
     "data_dir": ("a folder", ".corelane"),
     "artifacts_dir": ("a folder", "/data/artifacts"),
     "files_dir": ("a folder", "/data/files"),
-    "models_dir": ("a folder", "models"),
 }
 
 

@@ -1,6 +1,6 @@
 """The door of the store: what a plugin that keeps data of its own in Redis adds to the care of all data."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from corelane.plugin import Plugin
@@ -33,7 +33,3 @@ class StorePlugin(Plugin):
     async def health_issues(self, link: "CommonLink") -> "Sequence[HealthIssue]":
         """Return the issues of its part of the service, for ``/v1/overview`` and `corelane doctor`."""
         return ()
-
-    def prune(self, settings: "Settings") -> Mapping[str, object]:
-        """Return arguments of the keeper's ``prune`` for the plugin's own hook in Lua."""
-        return {}

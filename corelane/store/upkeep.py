@@ -9,8 +9,7 @@ import redis.exceptions
 
 from corelane.domain.dispatch import Ref, return_refs, slice_ids
 from corelane.errors import WorkerLost
-from corelane.log import PassedOver, get_logger
-from corelane.plugin import installed
+from corelane.log import get_logger
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.deliveries.sending import DEAD_TTL_S
@@ -18,7 +17,6 @@ from corelane.store.fleet import FORGET_CORE_MS
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import PREFIX, read_library
 from corelane.store.link.link import pairs
-from corelane.store.plugin import StorePlugin
 from corelane.tasks.registry import parse_options
 from corelane.tasks.results import failed_result
 
@@ -60,12 +58,6 @@ class Upkeep:
         self._settings = settings
         self._bell = bell
         self._link = Link(settings.redis_url)
-        #: What plugins' own hooks of ``prune`` take. If a plugin cannot say it, nothing is pruned.
-        self._of_plugins: dict[str, object] | None = None
-        with PassedOver("plugins", "prune"):
-            self._of_plugins = {
-                name: each for plugin in installed(StorePlugin) for name, each in plugin.prune(settings).items()
-            }
 
     def return_lapsed(self) -> int:
         """Return lapsed leases to the lanes; return the number of slices in them."""
@@ -91,7 +83,7 @@ class Upkeep:
         """Forget jobs that need not be kept any longer, and return how many. Every PRUNE_S, prune as well."""
         forgotten = int(self._link.run("forget", gone_ttl_s=GONE_TTL_S, most=FORGOTTEN_PER_SWEEP))
         prune = ("SET", keys.PRUNED, 1, "NX", "EX", PRUNE_S)
-        if self._of_plugins is not None and self._link.run("write", commands=[prune])[0] is not None:
+        if self._link.run("write", commands=[prune])[0] is not None:
             self.prune()
         return forgotten
 
@@ -102,7 +94,6 @@ class Upkeep:
             silent_ms=FORGET_CORE_MS,
             dead_ms=DEAD_TTL_S * 1000,
             most=PRUNED_AT_ONCE,
-            **(self._of_plugins or {}),
         )
         return int(dropped)
 

@@ -178,7 +178,7 @@ def test_a_model_brings_its_calibration_which_can_be_removed_for_good(
     tiny_model: Path, data: Settings, tmp_path: Path
 ) -> None:
     copy = Path(shutil.copytree(tiny_model, tmp_path / "calibrated-qa"))
-    shipped = ship(CALIBRATION, copy, find_source(str(copy), tmp_path).version)
+    shipped = ship(CALIBRATION, copy, find_source(str(copy)).version)
     first = build(str(copy), settings=data, buckets="2x32", dtype="fp32")
     assert first.manifest.version == shipped.version
     assert read_calibration(first.path, shipped.version) == shipped

@@ -36,7 +36,7 @@ def test_artifact_gives_the_logits_of_the_eager_model(tiny_artifact: Artifact, t
     backend = CpuBackend()
     compiled = backend.run(backend.load(tiny_artifact), batch)
     with quiet_transformers():
-        eager = runner_of(wrap(load_model(find_source(str(tiny_model), tiny_model))))(batch)
+        eager = runner_of(wrap(load_model(find_source(str(tiny_model)))))(batch)
     np.testing.assert_allclose(compiled[0][:, :25], eager[0][:, :25], atol=1e-5)
     np.testing.assert_allclose(compiled[1][:, :25], eager[1][:, :25], atol=1e-5)
 
@@ -58,7 +58,7 @@ def test_network_without_token_types_takes_and_ignores_them(tmp_path: Path) -> N
 @pytest.mark.parametrize("dtype", ["bf16", "int8"])
 def test_lower_dtypes_stay_near_fp32_and_keep_rows_apart(tiny_model: Path, dtype: str) -> None:
     with quiet_transformers():
-        reference = wrap(load_model(find_source(str(tiny_model), tiny_model)))
+        reference = wrap(load_model(find_source(str(tiny_model))))
         batch = make_batch(Bucket(length=32, rows=4), 4, 60, used=32)
         module = cast(reference, "bf16" if dtype == "bf16" else "int8")
         run = runner_of(trace(module, batch))
@@ -73,7 +73,7 @@ def test_lower_dtypes_stay_near_fp32_and_keep_rows_apart(tiny_model: Path, dtype
 
 def test_casting_leaves_the_reference_as_it_was(tiny_model: Path) -> None:
     with quiet_transformers():
-        reference = wrap(load_model(find_source(str(tiny_model), tiny_model)))
+        reference = wrap(load_model(find_source(str(tiny_model))))
         batch = make_batch(Bucket(length=32, rows=2), 2, 60, used=20)
         before = runner_of(reference)(batch)
         for dtype in ("fp32", "bf16", "int8"):

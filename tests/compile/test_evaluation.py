@@ -36,7 +36,7 @@ def test_overlap_is_f1_over_tokens(found: tuple[int, int] | None, expected: tupl
 
 def test_eager_network_loses_nothing_to_itself(tiny_model: Path) -> None:
     with quiet_transformers():
-        model = load_model(find_source(str(tiny_model), tiny_model))
+        model = load_model(find_source(str(tiny_model)))
     run = runner_of(wrap(model))
     loss = model.task.measure_loss(model.tokenizer, model.spec, LADDER, run, run, None)
     assert loss.points == 0
@@ -47,7 +47,7 @@ def test_eager_network_loses_nothing_to_itself(tiny_model: Path) -> None:
 def test_wrong_answers_cost_the_points_the_eager_network_had(tiny_model: Path) -> None:
     """The references are the eager network's own answers; the other network gives other words."""
     with quiet_transformers():
-        model = load_model(find_source(str(tiny_model), tiny_model))
+        model = load_model(find_source(str(tiny_model)))
     run = runner_of(wrap(model))
 
     def turned(batch: WindowBatch) -> Logits:

@@ -35,7 +35,7 @@ FAMILIES: dict[str, Any] = {
 
 def test_compiled_logits_are_not_rounded_to_bf16(tiny_model: Path) -> None:
     with quiet_transformers():
-        reference = wrap(load_model(find_source(str(tiny_model), tiny_model)))
+        reference = wrap(load_model(find_source(str(tiny_model))))
     batch = make_batch(Bucket(length=32, rows=4), 4, 60, used=32)
     logits = runner_of(trace(cast(reference, "bf16"), batch))(batch)
     for each in (logits[0], logits[1]):

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 def load(folder: Path) -> SourceModel:
     with quiet_transformers():
-        return load_model(find_source(str(folder), folder.parent))
+        return load_model(find_source(str(folder)))
 
 
 def test_bert_puts_one_separator_and_token_types(tiny_model: Path) -> None:

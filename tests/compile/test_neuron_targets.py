@@ -73,7 +73,7 @@ def compiled(tiny_model: Path, machine: Path, tmp_path_factory: pytest.TempPathF
 @pytest.fixture(scope="module")
 def model(tiny_model: Path) -> SourceModel:
     with quiet_transformers():
-        return load_model(find_source(str(tiny_model), tiny_model))
+        return load_model(find_source(str(tiny_model)))
 
 
 @pytest.fixture
@@ -234,7 +234,7 @@ def test_inf1_is_compiled_in_the_python_that_its_cores_run_in(tiny_model: Path, 
 def work(children: Children, tiny_model: Path, folder: Path, fault: str) -> str:
     """Trace with a fault and return the error's text."""
     with quiet_transformers():
-        loaded = load_model(find_source(str(tiny_model), tiny_model))
+        loaded = load_model(find_source(str(tiny_model)))
     reference = wrap(loaded)
     recipe = make_recipes(CHIPS["inf2"], "fp32", NeuronOptions())[0]
     plan = BuildPlan("tiny-qa", loaded, reference, LADDER[:1])

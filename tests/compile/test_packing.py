@@ -34,7 +34,7 @@ def test_packed_trace_gives_the_logits_of_the_plain_one(
     made = {"roberta": save_tiny_roberta, "distilbert": save_tiny_distilbert}
     folder = made[family](tmp_path / family) if family in made else tiny_model
     with quiet_transformers():
-        module = cast(wrap(load_model(find_source(str(folder), folder))), dtype)
+        module = cast(wrap(load_model(find_source(str(folder)))), dtype)
         traced = trace(module, make_batch(Bucket(length=32, rows=4), 4, 20, used=30))
     packed = compile_trace(traced, dtype)
     with torchscript_warnings_silenced():
@@ -53,14 +53,14 @@ def test_packed_trace_gives_the_logits_of_the_plain_one(
 def test_module_without_packing_is_settled_as_it_is(tiny_model: Path) -> None:
     batch = make_batch(Bucket(length=32, rows=2), 2, 60, used=30)
     with quiet_transformers():
-        traced = trace(wrap(load_model(find_source(str(tiny_model), tiny_model))), batch)
+        traced = trace(wrap(load_model(find_source(str(tiny_model)))), batch)
     before = runner_of(traced)(batch)
     np.testing.assert_array_equal(runner_of(settle(traced))(batch)[0], before[0])
 
 
 def test_attention_in_products_sees_no_padding(tiny_model: Path) -> None:
     with quiet_transformers():
-        module = cast(wrap(load_model(find_source(str(tiny_model), tiny_model))), "bf16")
+        module = cast(wrap(load_model(find_source(str(tiny_model)))), "bf16")
     full = make_batch(Bucket(length=32, rows=2), 2, 60, used=32)
     mask = full.attention_mask.copy()
     mask[1, 16:] = 0
@@ -115,7 +115,7 @@ def test_query_that_sees_no_key_yields_numbers() -> None:
 
 def test_lengths_share_one_trace_where_scores_are_moved(tiny_model: Path) -> None:
     with quiet_transformers():
-        reference = wrap(load_model(find_source(str(tiny_model), tiny_model)))
+        reference = wrap(load_model(find_source(str(tiny_model))))
     for layer in reference.network.bert.encoder.layer:
         layer.attention.self.query.weight.data *= 4000
     module = cast(reference, "bf16")

@@ -34,7 +34,7 @@ ROWS = {
 
 def reference_of(folder: Path) -> TaskNetwork:
     with quiet_transformers():
-        return wrap(load_model(find_source(str(folder), folder)))
+        return wrap(load_model(find_source(str(folder))))
 
 
 def batch_of(rows: list[range]) -> WindowBatch:

@@ -24,7 +24,7 @@ SHORT, LONG = Bucket(length=32, rows=4), Bucket(length=64, rows=2)
 @pytest.fixture(scope="module")
 def model(tiny_model: Path) -> SourceModel:
     with quiet_transformers():
-        return load_model(find_source(str(tiny_model), tiny_model))
+        return load_model(find_source(str(tiny_model)))
 
 
 class Scaled(nn.Module):

@@ -13,8 +13,12 @@ NOWHERE = "http://127.0.0.1:9"
 
 
 @pytest.mark.parametrize("by_name", [True, False])
-def test_model_is_a_name_among_those_that_come_with_corelane_or_a_folder(tiny_model: Path, by_name: bool) -> None:
-    source = find_source("tiny-qa" if by_name else str(tiny_model), tiny_model.parent if by_name else Path("/"))
+def test_model_is_a_name_among_those_that_come_with_corelane_or_a_folder(
+    monkeypatch: pytest.MonkeyPatch, tiny_model: Path, by_name: bool
+) -> None:
+    if by_name:
+        monkeypatch.setattr("compile.model.source.MODELS", tiny_model.parent)
+    source = find_source("tiny-qa" if by_name else str(tiny_model))
     assert (source.folder.resolve(), source.label) == (tiny_model.resolve(), "tiny-qa")
     assert (len(source.digest), source.version) == (64, source.digest[:FINGERPRINT_CHARS])
 
@@ -45,21 +49,21 @@ def test_pickled_weights_count_only_without_safetensors(tiny_model: Path, tmp_pa
 
 
 @pytest.mark.parametrize("model", ["./none/such", "/none/such", "~none", "a/b/c", "../none-such", ""])
-def test_impossible_hub_ids_are_refused_without_asking_the_hub(tmp_path: Path, model: str) -> None:
+def test_impossible_hub_ids_are_refused_without_asking_the_hub(model: str) -> None:
     with pytest.raises(ModelRefused, match="there is no folder"):
-        find_source(model, tmp_path, NOWHERE)
+        find_source(model, NOWHERE)
 
 
 def test_folder_without_config_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelRefused, match=r"holds no config\.json"):
-        find_source(str(tmp_path), tmp_path)
+        find_source(str(tmp_path))
 
 
 def test_threshold_comes_with_the_model(tiny_model: Path, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(tiny_model, tmp_path / "strict-qa"))
-    assert find_source(str(copy), tmp_path).no_answer_threshold == 0
+    assert find_source(str(copy)).no_answer_threshold == 0
     (copy / SERVING_NAME).write_text('{"no_answer_threshold": -7.35}')
-    assert find_source(str(copy), tmp_path).no_answer_threshold == -7.35
+    assert find_source(str(copy)).no_answer_threshold == -7.35
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"no_answer_threshold": "low"}', '{"no_answer_threshold": null}'])
@@ -67,13 +71,13 @@ def test_threshold_that_makes_no_sense_is_refused(tiny_model: Path, tmp_path: Pa
     copy = Path(shutil.copytree(tiny_model, tmp_path / "odd-qa"))
     (copy / SERVING_NAME).write_text(text)
     with pytest.raises(ModelRefused, match="makes no sense"):
-        find_source(str(copy), tmp_path)
+        find_source(str(copy))
 
 
 @pytest.mark.parametrize("fault", ["damaged", "of other weights"])
 def test_a_calibration_that_is_not_these_weights_is_refused(tiny_model: Path, tmp_path: Path, fault: str) -> None:
     copy = Path(shutil.copytree(tiny_model, tmp_path / "calibrated-qa"))
-    version = find_source(str(copy), tmp_path).version
+    version = find_source(str(copy)).version
     given = CALIBRATION.model_copy(update={"version": version if fault == "damaged" else "f" * 12}).signed()
     text = given.model_dump_json()
     (copy / SHIPPED_NAME).write_text(text.replace(CALIBRATION.file, "other.json") if fault == "damaged" else text)
@@ -81,28 +85,31 @@ def test_a_calibration_that_is_not_these_weights_is_refused(tiny_model: Path, tm
         ModelRefused,
         match=r"is damaged.*calibrate the model again|was fitted for version f+: calibrate the model again",
     ):
-        find_source(str(copy), tmp_path)
+        find_source(str(copy))
     (copy / SHIPPED_NAME).write_text(CALIBRATION.model_copy(update={"version": version}).signed().model_dump_json())
-    assert find_source(str(copy), tmp_path).version == version
+    assert find_source(str(copy)).version == version
 
 
 def test_hub_id_is_downloaded_and_digested_like_a_folder(hub: str, hub_cache: Path, tiny_model: Path) -> None:
-    source = find_source("some/tiny-qa", hub_cache, hub)
+    source = find_source("some/tiny-qa", hub)
     assert source.label == "some/tiny-qa"
     assert source.digest == digest_source(tiny_model)
     assert hub_cache in source.folder.parents
 
 
-def test_downloaded_model_is_found_again_without_network(hub: str, hub_cache: Path) -> None:
-    there = find_source("some/tiny-qa", hub_cache, hub)
-    assert find_source("some/tiny-qa", hub_cache, NOWHERE) == there
+@pytest.mark.usefixtures("hub_cache")
+def test_downloaded_model_is_found_again_without_network(hub: str) -> None:
+    there = find_source("some/tiny-qa", hub)
+    assert find_source("some/tiny-qa", NOWHERE) == there
 
 
-def test_model_the_hub_does_not_know_is_refused(hub: str, hub_cache: Path) -> None:
+@pytest.mark.usefixtures("hub_cache")
+def test_model_the_hub_does_not_know_is_refused(hub: str) -> None:
     with pytest.raises(ModelRefused, match="no model on the Hugging Face hub is called some/other"):
-        find_source("some/other", hub_cache, hub)
+        find_source("some/other", hub)
 
 
-def test_without_network_the_error_says_what_to_do(hub_cache: Path) -> None:
+@pytest.mark.usefixtures("hub_cache")
+def test_without_network_the_error_says_what_to_do() -> None:
     with pytest.raises(CompileFailed, match="copy the model's folder here and give its path"):
-        find_source("some/tiny-qa", hub_cache, NOWHERE)
+        find_source("some/tiny-qa", NOWHERE)

@@ -74,7 +74,7 @@ def test_trial_times_the_dtypes_that_the_cpu_may_be_fast_in_and_finds_fp32_sound
     monkeypatch.setattr("corelane.artifacts.instructions.CPUINFO", tmp_path / "cpuinfo")
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     with quiet_transformers(), one_thread():
-        model = load_model(find_source(str(tiny_model), tiny_model))
+        model = load_model(find_source(str(tiny_model)))
         plan = BuildPlan("tiny-qa", model, wrap(model), [Bucket(length=64, rows=1)])
         choice = choose_ways(plan, "auto", "auto", None, lambda *_: None)
     trial = choice.trial

@@ -23,7 +23,7 @@ BUCKET = Bucket(length=64, rows=4)
 @pytest.fixture(scope="module")
 def model(tiny_model: Path) -> Iterator[SourceModel]:
     with quiet_transformers():
-        yield load_model(find_source(str(tiny_model), tiny_model))
+        yield load_model(find_source(str(tiny_model)))
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ BY_KIND = {row.kind: row for row in ROWS}
 
 def load(folder: Path) -> SourceModel:
     with quiet_transformers():
-        return load_model(find_source(str(folder), folder.parent))
+        return load_model(find_source(str(folder)))
 
 
 def compiled(row: Row, folder: Path, buckets: str = "2x48", dtype: str = "fp32", target: str = "cpu") -> Artifact:

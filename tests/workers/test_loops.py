@@ -85,7 +85,7 @@ def test_plugin_whose_hooks_raise_stops_neither_the_keeper_nor_what_reads_the_wh
     settings: Settings, monkeypatch: pytest.MonkeyPatch, bell: str
 ) -> None:
     announce(settings, "test/0", VERSION, ["default"])
-    hooks = {WorkerPlugin: ["loops"], TracingPlugin: ["tracer"], StorePlugin: ["prune", "gauges", "health_issues"]}
+    hooks = {WorkerPlugin: ["loops"], TracingPlugin: ["tracer"], StorePlugin: ["gauges", "health_issues"]}
     for door, names in hooks.items():
         for name in names:
             monkeypatch.setattr(installed(door)[0], name, lambda *_: 1 / 0)

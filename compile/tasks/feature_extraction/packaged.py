@@ -30,7 +30,7 @@ def source_of(model: str, settings: Settings) -> str:
 
     Raises SetupError if its package is not installed, ModelRefused if it holds other files.
     """
-    if model != NAME or (settings.models_dir / NAME).is_dir() or Path(NAME).is_dir():
+    if model != NAME or Path(NAME).is_dir():
         return model
     folder = settings.data_dir / "models" / NAME
     if not folder.is_dir():

@@ -1,6 +1,6 @@
 """The accounting plugin: what work took, and traces."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +13,9 @@ from workers.plugin import WorkerPlugin
 if TYPE_CHECKING:
     import typer
     from fastapi import APIRouter
-    from pydantic_settings import BaseSettings
     from starlette.middleware import Middleware
 
     from api.state import AppState
-    from corelane.settings import Settings
     from corelane.tracing import Tracer
 
 
@@ -26,12 +24,6 @@ class AccountingPlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin, Trac
 
     name = "accounting"
     keys = "corelane.plugins.accounting.keys"
-
-    def settings(self) -> "type[BaseSettings]":
-        """Return the fields of its settings."""
-        from corelane.plugins.accounting.settings import AccountingFields
-
-        return AccountingFields
 
     def commands(self, cli: "typer.Typer") -> None:
         """Add ``corelane usage``."""
@@ -64,12 +56,6 @@ class AccountingPlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin, Trac
         from corelane.plugins.accounting.traces import open_tracer
 
         return open_tracer(role, instance)
-
-    def prune(self, settings: "Settings") -> Mapping[str, object]:
-        """Return the number of days for which usage is kept."""
-        from corelane.plugins.accounting.settings import AccountingFields
-
-        return {"usage_days": settings.of(AccountingFields).usage_days}
 
     def observers(self, core: Any) -> Iterable[Any]:
         """Return the observer that measures what jobs take, and, if traces are on, the one that traces it."""

@@ -66,9 +66,10 @@ on('spend', function(commit, answered, late)
   end
 end)
 
--- Forget the usage of the days before the last `usage_days`.
+-- Forget the usage of days that are over for longer: a year, and a month to look back.
+local KEPT_DAYS = 400
 on('prune', function(_, ask)
-  local first_day = this_day() - ask.usage_days
+  local first_day = this_day() - KEPT_DAYS
   for _, day in ipairs(call('ZRANGEBYSCORE', keys.USAGE_DAYS, '-inf', '(' .. first_day, 'LIMIT', 0, ask.most)) do
     call('UNLINK', keys.usage(day))
     call('ZREM', keys.USAGE_DAYS, day)

@@ -3,5 +3,5 @@
 from corelane.store.keys import RedisKey
 
 # Each text has items, tokens and core microseconds.
-usage = RedisKey("cl:usage:%s", "hash", stays=True)  # day since 1970 → OWNER|VERSION → sums; usage_days
+usage = RedisKey("cl:usage:%s", "hash", stays=True)  # day since 1970 → OWNER|VERSION → sums; 400 days
 USAGE_DAYS = RedisKey("cl:usage_days", "zset", stays=True)  # day with usage → day

@@ -119,7 +119,6 @@ def service(
         artifacts_dir=next(each for each in tiny_artifact.path.parents if each.name == "artifacts"),
         model=tiny_artifact.manifest.name,
         linger_s=0,
-        latency_target_s=10,
         webhook_secret=SecretStr("whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()),
         webhook_allowed_networks=(ip_network("127.0.0.0/8"),),
     )

@@ -198,7 +198,7 @@ def test_divergence_is_zero_for_equal_logits_and_grows_with_the_difference() -> 
 
 def test_only_chosen_layers_are_in_int8(tiny_model: Path) -> None:
     with quiet_transformers():
-        model = load_model(find_source(str(tiny_model), tiny_model))
+        model = load_model(find_source(str(tiny_model)))
     calibration = calibrate(model, runner_of(wrap(model)), sample_queries(), 64)
     plain = convert(wrap(model), calibration.batches[0])
     read = find_inputs(plain, calibration.batches)

@@ -55,7 +55,6 @@ ALLOWED: Mapping[str, str] = {
     "corelane/artifacts/manifest.py": "fields of stored manifests",
     "corelane/artifacts/calibration.py": "the stored form of a calibration",
     "corelane/plugins/files/references/reading.py": "the field `contexts` of an input's head",
-    "workers/core/process.py": "the name of a setting",
     "corelane/client/methods.py": "the client's methods for questions",
     "corelane/client/endpoints.py": "the field `contexts` of a job, and the route POST /v1/answers",
     "corelane/plugins/accounting/traces/otel.py": "spans of a trace",

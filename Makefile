@@ -30,7 +30,7 @@ serve: install ## Run the whole service on this machine until Ctrl-C
 
 # Long runs (benchmarks, the console in a browser, chaos, failovers, architectures, hosts, cores that come and go, made-up
 # requests, Neuron's stand-in in real processes, pods, Prometheus beside a service): their short forms.
-LONG_RUNS := $(addprefix tests/,benchmarks browser chaos failover families hosts scaling compile/test_neuron_targets.py \
+LONG_RUNS := $(addprefix tests/,benchmarks browser chaos failover families hosts scaling plugins/backends/neuron/test_targets.py \
 	deploy/test_pods.py monitoring/test_recorded.py \
 	$(patsubst %,integration/test_%.py,fuzz inf1 metrics monitoring neuron))
 
@@ -79,7 +79,7 @@ CPU_TESTS := tests/compile tests/tasks tests/plugins/backends tests/corelane/tes
 CPU_KINDS ?= avx2 avx2_vnni avx512 avx512_vnni avx512_bf16 amx
 
 test-cpus: $(VENV)/.installed-dev ## Run the tests of engines, compilers and tasks as on each kind of CPU that this one exceeds; CPU_KINDS=avx2
-	@for kind in $(CPU_KINDS); do $(SUITE) -q --cpu-kind $$kind --ignore=tests/compile/test_neuron_targets.py \
+	@for kind in $(CPU_KINDS); do $(SUITE) -q --cpu-kind $$kind --ignore=tests/plugins/backends/neuron/test_targets.py \
 		$(CPU_TESTS) || exit; done
 
 redis-servers: $(VENV)/.installed-dev ## Get Debian's Redis 7, Redis 8 and Valkey 8 for the tests

@@ -19,10 +19,8 @@ from compile.model.loading import quiet_transformers
 from compile.model.probes import fill_probe, make_probe
 from compile.model.reference import runner_of
 from compile.model.timing import one_thread
-from compile.neuron.build import build_for_neuron
-from compile.neuron.options import NeuronOptions, make_recipes
 from compile.plan import FIRST_STEPS, BuildPlan, Report, make_plan
-from compile.plugin import FormatCompiler, FormatGraph, format_compilers, target_compilers
+from compile.plugin import FormatCompiler, FormatGraph, TargetOptions, format_compilers, target_compilers
 from compile.tasks.evaluation import EvalSet, F1Loss
 from compile.torch.cpu import BYTES_PER_WEIGHT, COMPILER, CpuDtype, cast, compile_trace, compiler_args, serialise, trace
 from compile.trial import Trial, Way, dtype_of, rank_ways, results_needed, run_trial
@@ -30,7 +28,6 @@ from compile.verify import first_in_agreement, holds, judge_f1
 from corelane.artifacts.instructions import THIS_CPU, host_kind, instruction_sets, may_be_fast, rank_of, sets_up_to
 from corelane.artifacts.manifest import Artifact, artifact_folders, read_artifact
 from corelane.engine.backends.cpu import settle
-from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.plugin import TORCHSCRIPT, added_formats, all_targets
 from corelane.engine.backends.protocol import Pass
 from corelane.engine.buckets import AUTO_BUCKETS, Bucket
@@ -54,7 +51,7 @@ def build(
     buckets: str = AUTO_BUCKETS,
     dtype: str = AUTO,
     name: str | None = None,
-    neuron: NeuronOptions | None = None,
+    options: TargetOptions | None = None,
     report: Report = lambda *_: None,
     eval_set: EvalSet | None = None,
     format: str = AUTO,
@@ -63,21 +60,22 @@ def build(
 ) -> Artifact:
     """Compile, verify and publish; raises CompileFailed, or ModelRefused if the model is at fault.
 
-    ``neuron`` are options for Neuron targets alone. With ``eval_set`` the loss of F1 is measured on its items
+    ``options`` are for the compilers of some targets. With ``eval_set`` the loss of F1 is measured on its items
     instead of on the samples, on the CPU. With ``cpu_kind`` the artifact lies beside those for other kinds of CPU.
     Raises SetupError if a format's library is not installed.
     """
-    options, root = neuron or NeuronOptions(), settings.artifact_root
+    options, root = options or TargetOptions(), settings.artifact_root
     with quiet_transformers(), one_thread():
         check_request(target, dtype, format, options)
         compiler = target_compilers().get(target)
-        added_dtype = dtype if compiler is None else compiler.check(dtype)
+        added_dtype = dtype if compiler is None else compiler.check(dtype, options)
+        lone_rows = compiler is not None and compiler.lone_rows
         kind = check_kind(cpu_kind, target, dtype)
-        plan = make_plan(source, buckets=buckets, name=name, report=report, target=target, task=task)
-        if target in CHIPS:
-            return build_for_neuron(plan, CHIPS[target], dtype, options, settings, report)
+        plan = make_plan(
+            source, buckets=buckets, name=name, report=report, target=target, lone_rows=lone_rows, task=task
+        )
         if compiler is not None:
-            return build_ladder(plan, compiler.method(plan, added_dtype), root, report)
+            return compiler.build(plan, added_dtype, options, settings, report)
         if kind:
             check_company(plan, root, target)
         choice = choose_ways(plan, dtype, format, eval_set, report)
@@ -86,14 +84,15 @@ def build(
         )
 
 
-def check_request(target: str, dtype: str, format: str, neuron: NeuronOptions) -> None:
+def check_request(target: str, dtype: str, format: str, options: TargetOptions) -> None:
     """Check the options against each other and the target; raises CompileFailed or SetupError."""
-    if target in CHIPS:
-        make_recipes(CHIPS[target], dtype, neuron)
-    elif target not in all_targets():
+    if target not in all_targets():
         raise CompileFailed(f"nothing compiles for target {target!r}; this build has: {', '.join(all_targets())}")
-    elif neuron.named:
-        raise CompileFailed(f"{', '.join(neuron.named)} is for Neuron targets ({', '.join(CHIPS)}), not for {target}")
+    takers = [name for name, compiler in target_compilers().items() if compiler.takes_options]
+    if options.named and target not in takers:
+        raise CompileFailed(
+            f"{', '.join(options.named)} is for {', '.join(takers) or 'no target here'}, not for {target}"
+        )
     known = (AUTO, TORCHSCRIPT, *(formats := added_formats()))
     if format not in known:
         raise CompileFailed(f"{format!r} is not a format; choose {', '.join(known)}")

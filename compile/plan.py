@@ -9,7 +9,6 @@ from compile.model.probes import check_runs
 from compile.model.reference import TaskNetwork, official_run, wrap
 from compile.model.source import find_source
 from corelane.artifacts.manifest import MODEL_NAME, artifact_path, model_name
-from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.protocol import Pass
 from corelane.engine.buckets import AUTO_BUCKETS, Bucket, fitting_buckets, parse_buckets
 from corelane.errors import CompileFailed
@@ -50,17 +49,20 @@ def make_plan(
     name: str | None,
     report: Report,
     target: str = "cpu",
+    lone_rows: bool = False,
     task: str | None = None,
 ) -> BuildPlan:
-    """Load the model and check that it runs and suits the buckets; raises CompileFailed or ModelRefused."""
-    fixed_rows = target in CHIPS
+    """Load the model and check that it runs and suits the buckets; raises CompileFailed or ModelRefused.
+
+    ``lone_rows`` asks for a ladder with buckets of one row too.
+    """
     given = None if buckets == AUTO_BUCKETS else parse_buckets(buckets, fixed_rows=target != "cpu")
     name = model_name(source) if name is None else name
     if not MODEL_NAME.fullmatch(name):
         raise CompileFailed(f"{name!r} is not a model name: take small letters, digits, `.`, `_` and `-`")
-    report(f"loading {source}", 0, FIRST_STEPS + len(given or fitting_buckets(None, fixed_rows=fixed_rows)))
+    report(f"loading {source}", 0, FIRST_STEPS + len(given or fitting_buckets(None, fixed_rows=lone_rows)))
     model = load_model(find_source(source, task=task))
-    fitting = fitting_buckets(model.max_positions, fixed_rows=fixed_rows, short_texts=model.task.short_texts)
+    fitting = fitting_buckets(model.max_positions, fixed_rows=lone_rows, short_texts=model.task.short_texts)
     plan = BuildPlan(name, model, wrap(model), given or fitting)
     check_lengths(model, plan.ladder)
     check_runs(model, plan.run_eager, plan.ladder[0])

@@ -8,23 +8,61 @@ from typing import TYPE_CHECKING, Protocol
 from corelane.plugin import Plugin, installed
 
 if TYPE_CHECKING:
-    from compile.ladder import Method
-    from compile.plan import BuildPlan
+    from compile.plan import BuildPlan, Report
     from compile.tasks.evaluation import EvalSet
     from compile.trial import Way
-    from corelane.artifacts.manifest import Format
+    from corelane.artifacts.manifest import Artifact, Format
     from corelane.engine.backends.protocol import Pass
+    from corelane.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class TargetOptions:
+    """What `corelane compile` was told for a target's compiler alone.
+
+    ``python`` is the interpreter with the compiler's packages; None means the usual one.
+    """
+
+    compiler_args: str = ""
+    pipeline_cores: int | None = None
+    cpu_backend: bool = False
+    report: bool = False
+    jobs: int | None = None
+    cache: bool = True
+    python: str | None = None
+
+    @property
+    def named(self) -> list[str]:
+        """The given options that only some compilers take, as a user types them."""
+        given = {
+            "--compiler-args": self.compiler_args,
+            "--pipeline-cores": self.pipeline_cores,
+            "--cpu-backend": self.cpu_backend,
+            "--report": self.report,
+        }
+        return [name for name, value in given.items() if value]
 
 
 class TargetCompiler(Protocol):
     """Compiles for a target that a plugin adds."""
 
-    def check(self, dtype: str) -> str:
+    #: Whether the usual ladder has buckets of one row beside those of several.
+    lone_rows: bool
+    #: Whether it takes the options that ``TargetOptions.named`` names.
+    takes_options: bool
+
+    def check(self, dtype: str, options: TargetOptions) -> str:
         """Return the dtype to compile in; ``dtype`` may be ``auto``. Raises CompileFailed if none works here."""
         ...
 
-    def method(self, plan: "BuildPlan", dtype: str) -> "Method":
-        """Return how to compile in a dtype that ``check`` returned."""
+    def build(
+        self, plan: "BuildPlan", dtype: str, options: TargetOptions, settings: "Settings", report: "Report"
+    ) -> "Artifact":
+        """Compile in a dtype that ``check`` returned, verify and publish; raises CompileFailed or SetupError."""
+        ...
+
+    def verify(self, name: str, settings: "Settings", report: "Report", python: str | None) -> "Artifact":
+        """Verify, on this machine's device, what was compiled without one; raises CompileFailed."""
         ...
 
 

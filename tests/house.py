@@ -34,12 +34,12 @@ OUTSIDE = ("cli", "client", "plugins")
 
 #: Each figure's limit and its goal. The share of tests rose while features went before their tests were cut.
 LIMITS: Mapping[str, tuple[float, float]] = {
-    "lines: product": (54_110, 51_000),
-    "lines: core": (27_930, 25_000),
-    "lines: compile": (4_250, 4_250),
+    "lines: product": (54_240, 51_000),
+    "lines: core": (26_570, 25_000),
+    "lines: compile": (3_050, 3_050),
     "lines: tasks": (5_540, 5_540),
-    "lines: cli, client": (6_560, 5_500),
-    "lines: plugins": (10_230, 10_230),
+    "lines: cli, client": (6_540, 5_500),
+    "lines: plugins": (12_560, 12_000),
     "lines: tests": (48_250, 42_000),
     "tests ÷ product": (0.89, 0.85),
     "lines: benchmarks": (3_010, 3_000),

@@ -61,10 +61,10 @@ ALLOWED: Mapping[str, str] = {
     "corelane/cli/compile.py": "corelane compile --questions",
     "api/routes/fleet.py": "fields of models' calibration and threshold",
     "compile/manifests.py": "fields of stored manifests",
-    "compile/neuron/on_device.py": "fields of stored manifests",
+    "corelane/plugins/backends/neuron/compiling/on_device.py": "fields of stored manifests",
     "compile/model/source.py": "the field of a model's corelane.json",
     "compile/model/template.py": "fields of stored manifests",
-    "corelane/engine/backends/neuron/device_process.py": "the package's function neuron_cores_context",
+    "corelane/plugins/backends/neuron/device_process.py": "the package's function neuron_cores_context",
 }
 
 

@@ -1,7 +1,6 @@
 """``corelane compile`` and ``corelane models verify``, with a progress bar and a table of the results."""
 
 import signal
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +22,7 @@ from corelane.cli.output import print_line
 from corelane.cli.service import JsonOption
 from corelane.engine.backends.plugin import TORCHSCRIPT, added_formats, all_targets
 from corelane.engine.buckets import AUTO_BUCKETS
-from corelane.errors import ArtifactRefused
+from corelane.errors import ArtifactRefused, CompileFailed
 from corelane.settings import Settings, read_settings
 from corelane.tasks.registry import TASKS
 
@@ -108,17 +107,17 @@ def compile_model(
             print_line(essentials(known))
         return
     require("compile", "torch", "transformers", "tokenizers")
-    from compile.neuron.options import NeuronOptions
+    from compile.plugin import TargetOptions
     from compile.tasks.feature_extraction.packaged import source_of
 
-    options = NeuronOptions(
+    options = TargetOptions(
         compiler_args=compiler_args,
         pipeline_cores=pipeline_cores,
         cpu_backend=cpu_backend,
         report=coverage,
         jobs=jobs,
         cache=cache,
-        python=neuron_python or python_for(target, settings),
+        python=neuron_python,
     )
     writable_folder(settings.artifact_root)
     from compile.build import build
@@ -134,7 +133,7 @@ def compile_model(
             format=format,
             name=name,
             task=task,
-            neuron=options,
+            options=options,
             eval_set=None if questions is None else read_eval_set(questions, task),
             cpu_kind=cpu_kind,
             report=report,
@@ -157,7 +156,7 @@ def show_made(artifact: Artifact, *, with_coverage: bool, as_json: bool) -> None
 @models.command()
 def verify(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Name it is served under, or name@version.")],
-    target: Annotated[Literal["inf1", "inf2", "trn1", "trn2"], typer.Option(help="What it was compiled for.")],
+    target: Annotated[str, choice(all_targets(), "What it was compiled for.")],
     neuron_python: NeuronPython = None,
     data: DataOption = None,
     as_json: JsonOption = False,
@@ -165,19 +164,16 @@ def verify(
     """Verify, on this machine's device, what was compiled without one (`corelane compile --cpu-backend`)."""
     settings = read_settings(data_dir=data)
     require("neuron", "torch", "tokenizers")
-    from compile.neuron.on_device import verify_on_device
+    from compile.plugin import target_compilers
 
+    if (compiler := target_compilers().get(target)) is None:
+        raise CompileFailed(f"artifacts for {target} are verified when they are compiled")
     with interrupted_by_sigterm(), show_progress() as report:
-        artifact = verify_on_device(model, target, settings, report, neuron_python or python_for(target, settings))
+        artifact = compiler.verify(model, settings, report, neuron_python)
     if as_json:
         print_line(essentials(artifact))
     else:
         show_artifact(artifact, Console(highlight=False, soft_wrap=True))
-
-
-def python_for(target: str, settings: Settings) -> str:
-    """Return the Python that has the packages of a Neuron target: this one, or another for inf1."""
-    return settings.neuron_python if target == "inf1" else sys.executable
 
 
 @contextmanager

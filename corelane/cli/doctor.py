@@ -27,10 +27,7 @@ from corelane.cli.output import print_line
 from corelane.cli.ports import port_is_free
 from corelane.cli.redis_server import find_server
 from corelane.cli.service import JsonOption
-from corelane.engine.backends.neuron.chips import CHIPS
-from corelane.engine.backends.neuron.devices import TOOLS, find_tool
-from corelane.engine.backends.plugin import TORCHSCRIPT, added_formats
-from corelane.engine.cores import core_slots
+from corelane.engine.backends.plugin import TORCHSCRIPT, added_formats, added_targets
 from corelane.errors import ArtifactRefused, SetupError, StorageFailed, StoreUnavailable, Unavailable
 from corelane.errors.extras import install_command
 from corelane.settings import Settings, read_settings, unknown_names
@@ -99,24 +96,14 @@ def check_torch(_: Settings, code: str = "import torch; print(torch.__version__)
 
 
 def check_cores(settings: Settings) -> DoctorCheck:
-    """Count the cores of the target: CPUs that this process may use, or Neuron cores."""
-    if settings.target not in CHIPS:
+    """Count the cores of the target: CPUs that this process may use, or those of a plugin's target."""
+    if (added := added_targets().get(settings.target)) is None:
         allowed = len(os.sched_getaffinity(0))
         advice = "" if allowed > 1 else "the worker shares its core with the API and Redis; two are better"
         return DoctorCheck("cores", "warn" if advice else "ok", f"{allowed} CPU cores may be used", advice)
-    try:
-        slots = core_slots(settings)
-    except SetupError as error:
-        return DoctorCheck("cores", "fail", error.detail, "`neuron-ls` shows what the driver sees")
-    if settings.target == "inf1" and shutil.which(settings.neuron_python) is None:
-        advice = "set CORELANE_NEURON_PYTHON to the Python that has torch-neuron: docs/targets.md"
-        return DoctorCheck("cores", "fail", f"{settings.neuron_python}, which runs cores of inf1, is not here", advice)
-    found = f"{len(slots)} workers, on Neuron cores "
-    found += ", ".join(slot.environment["NEURON_RT_VISIBLE_CORES"] for slot in slots)
-    if find_tool("neuron-monitor") is not None:
-        return DoctorCheck("cores", "ok", found)
-    found += "; their utilisation and memory will not be known"
-    return DoctorCheck("cores", "warn", found, f"install aws-neuronx-tools: neuron-monitor on PATH, or in {TOOLS}")
+    cores = added.describe(settings)
+    state: State = "fail" if not cores.can_serve else "warn" if cores.advice else "ok"
+    return DoctorCheck("cores", state, cores.found, cores.advice)
 
 
 def check_redis(settings: Settings) -> DoctorCheck:

@@ -36,7 +36,7 @@ from corelane.cli.roles import (
 )
 from corelane.cli.supervisor import FleetPart, Supervisor
 from corelane.domain.dispatch import Core
-from corelane.engine.backends.neuron.chips import CHIPS
+from corelane.engine.backends.plugin import added_targets
 from corelane.engine.cores import CoreSlot, core_slots
 from corelane.errors import CorelaneError, SetupError, Unavailable
 from corelane.settings import Settings, is_loopback
@@ -52,10 +52,6 @@ REDIS_S = 60
 
 #: Longest wait for a Redis that was already running, in seconds.
 GIVEN_REDIS_S = 5
-
-#: Workers of Neuron cores start this far apart, in seconds: longer than the runtime takes to claim its core. Those of
-#: one device that start at the same moment may find each other's cores busy.
-NEURON_STAGGER_S = 2
 
 #: Time in which the deliveries stop once the current attempt has ended, in seconds.
 DELIVERIES_GRACE_S = 5
@@ -272,8 +268,9 @@ class OwnFleet:
 
     async def _start_workers(self) -> bool:
         """Start a worker for each core that must run here; return False if the service ends first."""
+        added = added_targets().get(self.settings.target)
         for place, slot in enumerate(core_slots(self.settings)[: self.settings.cores]):
-            if place and await self.supervisor.wait(NEURON_STAGGER_S if self.settings.target in CHIPS else 0):
+            if place and await self.supervisor.wait(0 if added is None else added.stagger_s):
                 return False
             await self._start_worker(slot)
         return True

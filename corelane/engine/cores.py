@@ -1,23 +1,18 @@
 """The cores of this machine, and the environment of a process that serves one.
 
 Affinity, thread counts and device visibility are fixed before torch is imported. So a library that counts CPUs at
-import sees only its own, and the Neuron runtime, which reads its cores once, finds the right ones.
+import sees only its own, and the runtime of an accelerator, which reads its cores once, finds the right ones.
 """
 
 import ctypes
 import os
 import signal
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from corelane.artifacts.finding import find_artifact
-from corelane.artifacts.manifest import model_name
-from corelane.engine.backends.neuron.chips import CHIPS
-from corelane.engine.backends.neuron.devices import Device, find_devices, groups, parse_cores, show_cores
 from corelane.engine.backends.plugin import HOST_TARGETS, AddedTarget, added_targets, all_targets
-from corelane.errors import ArtifactRefused, SetupError
-from corelane.settings import Settings, neuron_environment
+from corelane.errors import SetupError
+from corelane.settings import Settings
 
 #: Variables by which BLAS, OpenMP and tokenizers choose their number of threads.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
@@ -75,81 +70,26 @@ def _process_environment(threads: int = 1) -> dict[str, str]:
     return {**threaded, **ALLOCATOR, **KERNEL_CACHES, "TOKENIZERS_PARALLELISM": "false"}
 
 
-def neuron_slots(
-    devices: list[Device],
-    settings: Settings,
-    *,
-    size: int = 1,
-    environment: Mapping[str, str],
-    allowed: frozenset[int],
-) -> list[CoreSlot]:
-    """Return one slot per group of ``size`` neighbouring cores, numbered by its first core divided by ``size``.
-
-    Cores that ``environment`` (the NEURON_* variables) hides are not used. A worker is pinned to all CPUs near its
-    device, because the runtime's own threads poll.
-    """
-    device_of = {core: device for device in devices for core in device.cores}
-    visible = environment.get("NEURON_RT_VISIBLE_CORES", "")
-    cores = [core for core in device_of if not visible or core in parse_cores(visible)]
-    slots = []
-    for group in groups(cores, size):
-        device = device_of[group[0]]
-        tag = f"corelane-nc{show_cores(group)}"
-        memory = sum(device_of[core].core_bytes for core in group)
-        variables = {
-            "NEURON_RT_VISIBLE_CORES": show_cores(group),
-            "NEURON_RT_EXEC_TIMEOUT": str(settings.exec_timeout_s),
-            "NEURON_PROCESS_TAG": tag,
-            # Never write users' texts to disk, even on an error.
-            "NEURON_RT_DBG_DUMP_INPUTS_ON_ERR": "0",
-            "CORELANE_DEVICE_MEMORY_BYTES": str(settings.device_memory_bytes or memory),
-        }
-        if "NEURON_LOGICAL_NC_CONFIG" in environment or CHIPS[settings.target].logical > 1:
-            variables["NEURON_LOGICAL_NC_CONFIG"] = str(device.logical)
-        slots.append(CoreSlot(group[0] // size, device.cpus & allowed or allowed, _process_environment() | variables))
-    return slots
-
-
-def added_slots(target: AddedTarget) -> list[CoreSlot]:
-    """Return one slot per device of a plugin's target. Its worker sees only that device, and may use every CPU."""
-    cpus = frozenset(os.sched_getaffinity(0))
+def added_slots(target: AddedTarget, settings: Settings) -> list[CoreSlot]:
+    """Return one slot per core of a plugin's target. Its worker may use every CPU, or those near its device."""
+    allowed = frozenset(os.sched_getaffinity(0))
     environment = _process_environment()
-    return [CoreSlot(index, cpus, {**environment, **shown}) for index, shown in enumerate(target.cores())]
+    return [
+        CoreSlot(core.index, (core.cpus or allowed) & allowed or allowed, {**environment, **core.environment})
+        for core in target.cores(settings)
+    ]
 
 
 def core_slots(settings: Settings) -> list[CoreSlot]:
     """Return the slots of the settings' target on this machine; raises SetupError if there are none."""
-    if (added := added_targets().get(settings.target)) is not None:
-        return added_slots(added)
     if settings.target in HOST_TARGETS:
         slots = cpu_slots(size=settings.cpus_per_core)
         if not slots:
             raise SetupError(f"a core of {settings.cpus_per_core} CPUs needs more than this process may use")
         return slots
-    if settings.target not in CHIPS:
-        raise SetupError(f"nothing here has cores of {settings.target!r}; there are: {', '.join(all_targets())}")
-    environment, size = neuron_environment(), cores_of_models(settings)
-    devices = find_devices(settings.target, environment, settings.neuron_numbering)
-    slots = neuron_slots(
-        devices, settings, size=size, environment=environment, allowed=frozenset(os.sched_getaffinity(0))
-    )
-    if not slots:
-        count = sum(len(device.cores) for device in devices)
-        visible = environment.get("NEURON_RT_VISIBLE_CORES", "")
-        left = f"; of {count} here NEURON_RT_VISIBLE_CORES leaves {visible}" if visible else f"; here are {count}"
-        raise SetupError(f"the models need {size} neighbouring cores{left}")
-    return slots
-
-
-def cores_of_models(settings: Settings) -> int:
-    """Return the most cores that a model in the settings needs. Models that are not compiled yet count as 1."""
-    needed = [1]
-    for model in (settings.model, *settings.models):
-        try:
-            needed.append(find_artifact(settings.artifact_root, model_name(model), settings.target).manifest.cores)
-        except ArtifactRefused:
-            continue
-    return max(needed)
+    if (added := added_targets().get(settings.target)) is not None:
+        return added_slots(added, settings)
+    raise SetupError(f"nothing here has cores of {settings.target!r}; there are: {', '.join(all_targets())}")
 
 
 def core_slot(index: int, settings: Settings) -> CoreSlot:

@@ -25,7 +25,6 @@ from corelane.artifacts.calibration import Calibration, read_calibration
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.dispatch import LEAST_TOKENS
 from corelane.domain.jobs import DEFAULT_TASK
-from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.plugin import added_targets, all_targets
 from corelane.engine.backends.protocol import Backend, Logits, WindowBatch
 from corelane.engine.batching import Share, WaitingItem, next_batch, smallest_fit
@@ -33,7 +32,7 @@ from corelane.engine.buckets import Bucket, cut_to, tallest
 from corelane.engine.passes import WARM_UP_PASSES, ForwardPass, PassTable, PassTimes, choose, warm_ups
 from corelane.engine.task import UNLIMITED, Query, Ready, Result, RunnerLimits, TaskEngine, Tokenized, Window, failure
 from corelane.errors import ArtifactRefused, RunFailed, SetupError
-from corelane.settings import NEURON_PYTHON
+from corelane.settings import Settings
 from corelane.tasks.registry import task_named
 
 #: A job with at most this many waiting tokens (three small items) gets a batch of its own, if few rows take less time.
@@ -386,20 +385,15 @@ class Runner:
         return decoded
 
 
-def open_backend(target: str, memory_bytes: int | None = None, neuron_python: str = NEURON_PYTHON) -> Backend:
+def open_backend(target: str, settings: Settings | None = None) -> Backend:
     """Open the backend for a target, with its heavy imports; raises SetupError if it is not available here.
 
-    ``memory_bytes`` is the device memory that models may take, if the device has its own. ``neuron_python`` is the
-    interpreter that has the package of inf1.
+    The targets of plugins read ``settings``, those of this process if there are none.
     """
     if target == "cpu":
         from corelane.engine.backends.cpu import CpuBackend
 
         return CpuBackend()
-    if target in CHIPS:
-        from corelane.engine.backends.neuron.backend import NeuronBackend
-
-        return NeuronBackend(target, memory_bytes, neuron_python)
     if (added := added_targets().get(target)) is not None:
-        return added.open()
+        return added.open(settings or Settings())
     raise SetupError(f"no backend runs artifacts of target {target!r}; this build has: {', '.join(all_targets())}")

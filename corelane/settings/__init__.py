@@ -22,9 +22,6 @@ from corelane.settings.names import UnknownName, find_unknown
 SECRETS_DIR = Path("/run/secrets")
 ENV_FILE = Path(".env")
 
-#: The name, in the image for inf1, of the Python that has torch-neuron.
-NEURON_PYTHON = "neuron-python"
-
 #: Set for processes whose parent has logged unknown names already, so that each is logged once.
 NAMES_CHECKED = "_CORELANE_NAMES_CHECKED"
 
@@ -166,29 +163,8 @@ class Settings(GroupedFields):
     max_attempts: int = Field(3, ge=1, description="Attempts an item gets before it fails with `worker_lost`.")
 
     # Accelerator cores
-    exec_timeout_s: int = Field(
-        30,
-        ge=1,
-        description="Longest time a forward pass on a Neuron core may take, in seconds; below 300 s, when a core is "
-        "taken for stuck.",
-    )
     core_restarts: int = Field(
         5, ge=0, description="Restarts of a core's process within ten minutes, after which it goes out of service."
-    )
-    device_memory_bytes: int | None = Field(
-        None,
-        ge=1,
-        description="Device memory that the models of one worker may take; what `neuron-ls` or the chip says if unset.",
-    )
-    neuron_python: str = Field(
-        NEURON_PYTHON,
-        description="Python that has torch-neuron, 3.10 at most, in which models are compiled for inf1 and its cores "
-        "run: a path, or a name on PATH.",
-    )
-    neuron_numbering: Literal["global", "local"] = Field(
-        "global",
-        description="How Neuron cores are numbered where only some devices are seen: `global` as on the host, `local` "
-        "from 0.",
     )
 
     # Webhooks
@@ -312,9 +288,9 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def neuron_environment() -> dict[str, str]:
-    """Return this process's variables for the Neuron runtime: those with the prefix NEURON_."""
-    return {name: value for name, value in os.environ.items() if name.startswith("NEURON_")}
+def variables(prefix: str) -> dict[str, str]:
+    """Return this process's environment variables with a prefix."""
+    return {name: value for name, value in os.environ.items() if name.startswith(prefix)}
 
 
 def read_settings(**given: Any) -> Settings:

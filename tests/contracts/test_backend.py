@@ -12,6 +12,7 @@ from corelane.engine.backends.protocol import Backend, Logits, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.runner import open_backend
 from corelane.errors import ArtifactRefused, LoadFailed, RunFailed, SetupError
+from corelane.settings import Settings
 from tests.tools.fakes import FixedBackend
 from tests.tools.neuron import Machine, neuron_process
 
@@ -27,7 +28,7 @@ TARGETS = ["cpu", "fixed", "inf2", "inf1"]
 def inf1_backend(neuron_python: str, tmp_path_factory: pytest.TempPathFactory) -> Backend:
     """Open one backend for all tests: its device process is on the stand-in's machine, whatever comes here later."""
     with neuron_process(tmp_path_factory.mktemp("inf1"), Machine("inf1"), "0"):
-        return open_backend("inf1", neuron_python=neuron_python)
+        return open_backend("inf1", Settings.model_validate({"neuron_python": neuron_python}))
 
 
 @pytest.fixture(params=TARGETS)

@@ -184,14 +184,16 @@ def test_neuron_cores_are_listed_and_missing_ones_a_reason_not_to_start(tmp_path
     with neuron_process(tmp_path, Machine("inf2", devices=(1,)), None) as place:
         found = check_cores(Settings(target="inf2"))
         assert (found.state, found.found) == ("ok", "2 workers, on Neuron cores 2, 3")
-        with mock.patch("corelane.cli.doctor.find_tool", return_value=None):
+        with mock.patch("corelane.plugins.backends.neuron.find_tool", return_value=None):
             missing = check_cores(Settings(target="inf2"))
         assert (missing.state, "neuron-monitor" in missing.advice) == ("warn", True)
         (place / "machine.json").unlink()
         assert check_cores(Settings(target="inf2")).state == "fail"
     with neuron_process(tmp_path / "inf1", Machine("inf1"), None):
         assert "CORELANE_NEURON_PYTHON" in check_cores(Settings(target="inf1")).advice
-        assert check_cores(Settings(target="inf1", neuron_python="/bin/sh")).found.startswith("4 workers")
+        assert check_cores(Settings.model_validate({"target": "inf1", "neuron_python": "/bin/sh"})).found.startswith(
+            "4 workers"
+        )
 
 
 def test_storage_of_files_at_a_url_is_written_to_and_its_failure_said(s3: str, settings: Settings) -> None:

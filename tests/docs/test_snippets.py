@@ -20,7 +20,7 @@ ELSEWHERE = {
     "backup": 2,  # on a data folder of its own: tests/integration/test_backup.py
     "redis-cli": 1,  # a program of Redis: tests/integration/test_serve.py plays it
     "calibrate": 1,  # half a minute of a model: tests/plugins/quality/test_cli_calibrate.py
-    "neuron": 3,  # AWS hardware: tests/compile/test_neuron_targets.py with the stand-in
+    "neuron": 3,  # AWS hardware: tests/plugins/backends/neuron/test_targets.py with the stand-in
     "browser": 2,  # EventSource and fetch
     "containers": 4,  # Docker: read by tests/deploy/test_compose.py, run by `make compose-lab`
     "eval": 1,  # a second version: tests/plugins/quality/test_quality_gate.py

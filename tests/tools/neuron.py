@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 from corelane.artifacts.manifest import MANIFEST_NAME, TOKENIZER_NAME, Artifact, digest_file, read_artifact
-from corelane.engine.backends.neuron.chips import CHIPS
+from corelane.plugins.backends.neuron.chips import CHIPS
 
 STAND_IN = Path(__file__).parents[1] / "neuron_stand_in"
 

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 
 from corelane.domain.overview import device_figures
-from corelane.engine.backends.neuron.monitor import MonitorTotals, figures
+from corelane.plugins.backends.neuron import reports
+from corelane.plugins.backends.neuron.monitor import MonitorTotals, figures
+from corelane.plugins.backends.neuron.reports import NeuronDevice
 from tests.tools.neuron import STAND_IN, Machine, neuron_environment
 from tests.tools.waiting import eventually
 from workers.core import device as devices
 from workers.core.device import (
     AddedDevice,
     CpuDevice,
-    NeuronDevice,
     cpu_seconds,
     host_seconds,
     open_device,
@@ -198,8 +199,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (machine / "cores" / "1").write_text(str(os.getpid()))
     for name, value in neuron_environment(machine).items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr(devices, "CONFIG", {"period": "0.05s"})
-    monkeypatch.setattr(devices, "AGAIN_S", 0.05)
+    monkeypatch.setattr(reports, "CONFIG", {"period": "0.05s"})
+    monkeypatch.setattr(reports, "AGAIN_S", 0.05)
     return machine
 
 
@@ -254,7 +255,7 @@ def test_workers_of_a_host_share_one_monitor_and_another_takes_over(
 
 def test_monitor_ends_with_the_process_that_started_it(machine: Path, tmp_path: Path) -> None:
     program = (
-        "import sys, pathlib; from workers.core.device import NeuronDevice; "
+        "import sys, pathlib; from corelane.plugins.backends.neuron.reports import NeuronDevice; "
         f"device = NeuronDevice({OWN!r}, pathlib.Path({str(tmp_path / 'shared')!r})); "
         "\nwhile device._process is None: pass"
         "\nprint(device._process.pid, flush=True); input()"
@@ -285,7 +286,7 @@ def test_figures_grow_stale(watch: Callable[[], NeuronDevice], tmp_path: Path) -
 
 
 def test_without_the_tool_nothing_is_told_and_nothing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "find_tool", lambda _: None)
+    monkeypatch.setattr(reports, "find_tool", lambda _: None)
     device = NeuronDevice(OWN, tmp_path / "shared")
     assert device.read() == {}
     device.close()

@@ -381,7 +381,6 @@ def make_loader(settings: Settings) -> Loader:
         remote,
         limits,
         settings.null_batch_s,
-        settings.device_memory_bytes,
         settings.cpu_kind,
-        settings.neuron_python,
+        settings,
     )

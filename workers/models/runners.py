@@ -33,7 +33,7 @@ from corelane.engine.runner import Runner
 from corelane.engine.task import UNLIMITED, RunnerLimits
 from corelane.errors import ArtifactRefused, CorelaneError
 from corelane.log import get_logger
-from corelane.settings import NEURON_PYTHON
+from corelane.settings import Settings
 from corelane.tasks.registry import TASKS
 
 log = get_logger(__name__)
@@ -52,9 +52,8 @@ TRIM_EVERY_S = 5.0
 class Loader:
     """Loads models for one core. Artifacts that are not below ``root`` are fetched from ``remote``.
 
-    ``memory_bytes`` is the device memory that models may take, if the device has its own. Of a version's artifacts the
-    one that suits ``cpu_kind`` best is loaded, or the one with the requested digest. ``neuron_python`` is the
-    interpreter that has the package of inf1.
+    Of a version's artifacts the one that suits ``cpu_kind`` best is loaded, or the one with the requested digest. The
+    backend is opened by ``settings``, those of this process if there are none.
     """
 
     target: str
@@ -62,9 +61,8 @@ class Loader:
     remote: RemoteRoot | None = None
     limits: RunnerLimits = UNLIMITED
     null_batch_s: float = 0.0
-    memory_bytes: int | None = None
     cpu_kind: str = AUTO_KIND
-    neuron_python: str = NEURON_PYTHON
+    settings: Settings | None = None
     _backend: Backend | None = field(default=None, init=False)
     _settled_bytes: int = field(default=0, init=False)
     _settled_at: float = field(default=0.0, init=False)
@@ -103,7 +101,7 @@ class Loader:
         if not artifact.manifest.verified:
             log.warning("model_unverified", version=version, advice="run `corelane models verify` where it is served")
         if self._backend is None:
-            self._backend = open_backend(self.target, self.memory_bytes, self.neuron_python)
+            self._backend = open_backend(self.target, self.settings)
             # The libraries stay for good. Otherwise a garbage collection after a model has left would scan them too.
             # That takes 0.1 s and blocks the answering thread, for far longer if the collecting thread has a low
             # priority.

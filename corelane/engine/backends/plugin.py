@@ -1,22 +1,23 @@
 """The door of the engine: what plugins add to it, which is targets of their own, and formats of artifacts for the CPU.
 
-Core runs TorchScript on the CPU and on Neuron chips. It asks here for everything else. Importing this module is cheap:
-a process finds its cores before it imports torch.
+Core runs TorchScript on the CPU. It asks here for everything else. Importing this module is cheap: a process finds its
+cores before it imports torch.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
-from corelane.engine.backends.neuron.chips import CHIPS
-from corelane.errors import ArtifactRefused
+from corelane.errors import ArtifactRefused, SetupError
 from corelane.errors.extras import install_command
 from corelane.plugin import Plugin, installed
 
 if TYPE_CHECKING:
     from corelane.artifacts.manifest import Artifact
     from corelane.engine.backends.protocol import Backend, Pass
+    from corelane.settings import Settings
 
 #: Targets whose cores are CPUs: one that computes, and one that gives empty results.
 HOST_TARGETS = ("cpu", "null")
@@ -25,22 +26,69 @@ HOST_TARGETS = ("cpu", "null")
 TORCHSCRIPT = "torchscript"
 
 
+@dataclass(frozen=True, slots=True)
+class TargetCore:
+    """One core of a target: its number, and the variables that show only it to a process.
+
+    Its worker is pinned to ``cpus``, if the device has CPUs near it.
+    """
+
+    index: int
+    environment: Mapping[str, str]
+    cpus: frozenset[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CoresFound:
+    """What `corelane doctor` says of a target's cores here, and what to do if something is missing."""
+
+    found: str
+    advice: str = ""
+    can_serve: bool = True
+
+
+class CoreDevice(Protocol):
+    """The device of one core."""
+
+    def read(self) -> Mapping[str, Any]:
+        """Return ``utilization``, ``host_vcpu``, ``runtime_vcpu``, ``memory_bytes`` and ``errors`` by kind.
+
+        The first three are from 0 to 1. Figures that are not known are left out.
+        """
+        ...
+
+    def close(self) -> None:
+        """Stop reading the device."""
+        return
+
+
 class AddedTarget(ABC):
-    """A target that a plugin adds. Each of its cores is a device with its own memory."""
+    """A target that a plugin adds. Each of its cores is a device, or a part of one, with its own memory."""
 
     #: Its name in settings and manifests.
     name: str
 
-    @abstractmethod
-    def cores(self) -> Sequence[Mapping[str, str]]:
-        """Return environment variables for each core of this machine, which make only its device visible to a process.
-
-        Raises SetupError if there is no core. Torch is not imported yet.
-        """
+    #: How far apart `corelane serve` starts the workers of its cores, in seconds.
+    stagger_s = 0.0
 
     @abstractmethod
-    def open(self) -> "Backend":
-        """Open the backend for the only device that this process sees; raises SetupError."""
+    def cores(self, settings: "Settings") -> Sequence[TargetCore]:
+        """Return the cores of this machine, at least one; raises SetupError. Torch is not imported yet."""
+
+    @abstractmethod
+    def open(self, settings: "Settings") -> "Backend":
+        """Open the backend for the only core that this process sees; raises SetupError."""
+
+    def device(self) -> CoreDevice | None:
+        """Return the device of this process' core; None if all that is known of it is the memory that models hold."""
+        return None
+
+    def describe(self, settings: "Settings") -> CoresFound:
+        """Return what was found of its cores here."""
+        try:
+            return CoresFound(f"{len(self.cores(settings))} workers, one for each device of {self.name}")
+        except SetupError as error:
+            return CoresFound(error.detail, "docs/targets.md says what it needs", can_serve=False)
 
 
 class AddedFormat(ABC):
@@ -86,7 +134,7 @@ def added_formats() -> dict[str, AddedFormat]:
 
 def all_targets() -> tuple[str, ...]:
     """Return the targets for which this installation compiles models and runs them."""
-    return ("cpu", *CHIPS, *added_targets())
+    return ("cpu", *added_targets())
 
 
 def format_of(artifact: "Artifact") -> AddedFormat:

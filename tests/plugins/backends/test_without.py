@@ -40,12 +40,12 @@ def test_artifacts_and_cores_of_the_plugin_are_refused(tiny_openvino: Artifact, 
     assert "is of format openvino, which no installed plugin reads" in artifact
     assert "[openvino]" in artifact
     for refusal in (cores, backend):
-        assert refusal.endswith(": cpu, inf1, inf2, trn1, trn2")
+        assert refusal.endswith(": cpu")
 
 
 def test_command_says_which_targets_and_formats_there_are(tmp_path: Path) -> None:
     for option, value, known in (
-        ("--target", "cuda", "'cpu', 'inf1', 'inf2', 'trn1', 'trn2'."),
+        ("--target", "cuda", "'cpu'."),
         ("--format", "openvino", "'auto', 'torchscript'."),
     ):
         (folder := tmp_path / value).mkdir()

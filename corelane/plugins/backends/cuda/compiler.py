@@ -8,16 +8,19 @@ from typing import Any, Literal, cast
 
 import torch
 
-from compile.ladder import Method
+from compile.ladder import Method, build_ladder
 from compile.manifests import Toolchain, host_tools
 from compile.model.adapt import describe
 from compile.model.reference import TaskNetwork, runner_of
-from compile.plan import BuildPlan
+from compile.plan import BuildPlan, Report
+from compile.plugin import TargetOptions
 from compile.torch.cpu import COMPILER, serialise, trace
 from compile.torch.head import cast_body
 from compile.verify import TOLERANCES, holds
+from corelane.artifacts.manifest import Artifact
 from corelane.errors import CompileFailed, SetupError
 from corelane.plugins.backends.cuda.backend import require_gpu
+from corelane.settings import Settings
 
 GpuDtype = Literal["bf16", "fp16", "fp32"]
 
@@ -27,7 +30,9 @@ GPU_DTYPES: dict[GpuDtype, torch.dtype] = {"bf16": torch.bfloat16, "fp16": torch
 class CudaCompiler:
     """Compiles for the GPU of this machine."""
 
-    def check(self, dtype: str) -> str:
+    lone_rows = takes_options = False
+
+    def check(self, dtype: str, options: TargetOptions) -> str:  # noqa: ARG002  # it takes none
         """Return the dtype to compile in; raises CompileFailed if nothing can be compiled for a GPU here."""
         choose_dtype(dtype, has_bf16=True)
         try:
@@ -35,6 +40,21 @@ class CudaCompiler:
         except SetupError as error:
             raise CompileFailed(f"target cuda is compiled where a GPU is: {error.detail}") from None
         return choose_dtype(dtype, torch.cuda.is_bf16_supported())
+
+    def build(
+        self,
+        plan: BuildPlan,
+        dtype: str,
+        options: TargetOptions,  # noqa: ARG002  # it takes none
+        settings: Settings,
+        report: Report,
+    ) -> Artifact:
+        """Compile, verify and publish."""
+        return build_ladder(plan, self.method(plan, dtype), settings.artifact_root, report)
+
+    def verify(self, name: str, settings: Settings, report: Report, python: str | None) -> Artifact:  # noqa: ARG002
+        """Raise CompileFailed: nothing is compiled for a GPU where there is none."""
+        raise CompileFailed("artifacts for cuda are verified when they are compiled")
 
     def method(self, plan: BuildPlan, dtype: str) -> Method:
         """Return how to compile for the GPU."""

@@ -51,7 +51,7 @@ def calibrate(
     from corelane.tasks.question_answering.quality.fitting import observations, observe
 
     version = artifact.manifest.version_id
-    seen = observe(artifact, questions, settings.neuron_python)
+    seen = observe(artifact, questions, settings)
     observed = observations(seen)
     calibration = calibrate_on(artifact, file, observed)
     console = Console(highlight=False, soft_wrap=True, stderr=as_json)

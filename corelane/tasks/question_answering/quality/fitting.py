@@ -25,7 +25,7 @@ from corelane.domain.jobs import JobStatus
 from corelane.engine import task
 from corelane.engine.runner import Runner, ServedModel, open_backend
 from corelane.errors import InvalidInput
-from corelane.settings import NEURON_PYTHON
+from corelane.settings import Settings
 from corelane.tasks.question_answering.engine.spans import Candidate
 from corelane.tasks.question_answering.engine.task import (
     QuestionAnsweringTask,
@@ -85,14 +85,14 @@ class CandidateTask(QuestionAnsweringTask):
         return {"best": best[0] if best else None}
 
 
-def observe(artifact: Artifact, questions: Sequence[SquadQuestion], neuron_python: str = NEURON_PYTHON) -> list[Seen]:
+def observe(artifact: Artifact, questions: Sequence[SquadQuestion], settings: Settings | None = None) -> list[Seen]:
     """Ask an artifact in this process, on one thread, without its calibration; return the best span of each question.
 
     It is None if there is no span or the question failed.
     """
     found: list[task.Result] = []
     with one_thread():
-        backend = open_backend(artifact.manifest.target, neuron_python=neuron_python)
+        backend = open_backend(artifact.manifest.target, settings)
         candidates = CandidateTask.open(artifact, task.UNLIMITED, None)
         model = backend.load(artifact)
         served = ServedModel.of(artifact, None, rows_share_kernels=backend.rows_share_kernels)

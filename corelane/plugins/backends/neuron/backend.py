@@ -20,9 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from corelane.artifacts.manifest import Artifact, Manifest, check_files
-from corelane.engine.backends.neuron.chips import CHIPS
-from corelane.engine.backends.neuron.devices import NoDevice, find_devices, logical_size, parse_cores, show_cores
-from corelane.engine.backends.neuron.errors import DeviceGone, Diagnosis, Remedy, classify
 from corelane.engine.backends.protocol import Logits, Model, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.memory import mb
@@ -36,11 +33,20 @@ from corelane.errors import (
     RuntimeLost,
     SetupError,
 )
-from corelane.settings import neuron_environment
+from corelane.plugins.backends.neuron.chips import CHIPS
+from corelane.plugins.backends.neuron.devices import (
+    NoDevice,
+    find_devices,
+    logical_size,
+    neuron_environment,
+    parse_cores,
+    show_cores,
+)
+from corelane.plugins.backends.neuron.errors import DeviceGone, Diagnosis, Remedy, classify
 
 if TYPE_CHECKING:
-    from corelane.engine.backends.neuron.local import LocalModules
-    from corelane.engine.backends.neuron.remote import RemoteModules
+    from corelane.plugins.backends.neuron.local import LocalModules
+    from corelane.plugins.backends.neuron.remote import RemoteModules
 
 #: Pauses between attempts at a call for which the runtime is too busy, in seconds. After the last one the process is
 #: replaced.
@@ -237,10 +243,10 @@ def _open_modules(target: str, python: str, environment: dict[str, str]) -> "Loc
     It raises the errors of the Neuron package, or RuntimeErrors with their texts.
     """
     if CHIPS[target].package == "torch_neuron":
-        from corelane.engine.backends.neuron.remote import RemoteModules
+        from corelane.plugins.backends.neuron.remote import RemoteModules
 
         return RemoteModules(target, python, environment)
-    from corelane.engine.backends.neuron.local import LocalModules
+    from corelane.plugins.backends.neuron.local import LocalModules
 
     return LocalModules(target)
 

@@ -14,8 +14,6 @@ import numpy as np
 import pytest
 
 from corelane.artifacts.manifest import Artifact
-from corelane.engine.backends.neuron import backend as neuron
-from corelane.engine.backends.neuron import device_process, remote
 from corelane.engine.backends.protocol import Backend, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.runner import open_backend
@@ -27,6 +25,9 @@ from corelane.errors import (
     RuntimeLost,
     SetupError,
 )
+from corelane.plugins.backends.neuron import backend as neuron
+from corelane.plugins.backends.neuron import device_process, remote
+from corelane.settings import Settings
 from tests.tools.neuron import (
     Machine,
     holder,
@@ -47,6 +48,10 @@ def batch(token: int = 7, bucket: Bucket = BUCKET) -> WindowBatch:
     return WindowBatch(bucket, ids, np.ones_like(ids), np.zeros_like(ids))
 
 
+def python_of(neuron_python: str, **more: int) -> Settings:
+    return Settings.model_validate({"neuron_python": neuron_python, **more})
+
+
 @pytest.fixture
 def on(tmp_path: Path, neuron_python: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return a block that plays a worker of inf1, with its backend and the folder of its machine."""
@@ -55,7 +60,7 @@ def on(tmp_path: Path, neuron_python: str, monkeypatch: pytest.MonkeyPatch) -> A
     @contextmanager
     def block(visible: str = "0", memory_bytes: int = 0, **env: str) -> Iterator[tuple[Backend, Path]]:
         with neuron_process(tmp_path / visible, Machine("inf1", memory_bytes=memory_bytes), visible, **env) as place:
-            yield open_backend("inf1", 10**9, neuron_python), place
+            yield open_backend("inf1", python_of(neuron_python, device_memory_bytes=10**9)), place
 
     return block
 
@@ -167,13 +172,13 @@ def test_python_without_the_package_is_refused_with_what_to_install(
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     with pytest.raises(SetupError, match=reason):
-        open_backend("inf1", neuron_python=neuron_python)
+        open_backend("inf1", python_of(neuron_python))
 
 
 def test_python_that_is_not_there_is_refused_with_the_way_to_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEURON_RT_VISIBLE_CORES", "0")
     with pytest.raises(SetupError, match=r"deploy/inf1.Dockerfile.* constraints/inf1.txt .*CORELANE_NEURON_PYTHON"):
-        open_backend("inf1", neuron_python="/nowhere/python3.9")
+        open_backend("inf1", python_of("/nowhere/python3.9"))
 
 
 #: A worker that opens its backend on a thread which ends, as that which loads models does, and begins a long pass.
@@ -182,10 +187,10 @@ import sys, threading
 from pathlib import Path
 from corelane.artifacts.manifest import read_artifact
 from corelane.engine.runner import open_backend
-from tests.corelane.test_neuron_device_process import batch
+from tests.plugins.backends.neuron.test_device_process import batch, python_of
 opened = []
 def load():
-    backend = open_backend("inf1", None, sys.argv[1])
+    backend = open_backend("inf1", python_of(sys.argv[1]))
     opened.extend([backend, backend.load(read_artifact(Path(sys.argv[2])))])
 thread = threading.Thread(target=load)
 thread.start()

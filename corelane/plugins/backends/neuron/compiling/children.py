@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from compile.neuron import tracer
-from corelane.engine.backends.neuron.chips import NeuronChip
-from corelane.engine.backends.neuron.packages import explain_import
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.errors import CompileFailed, SetupError, last_line
+from corelane.plugins.backends.neuron.chips import NeuronChip
+from corelane.plugins.backends.neuron.compiling import tracer
+from corelane.plugins.backends.neuron.packages import explain_import
 
 TRACER = Path(tracer.__file__)
 

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compile.neuron import tracer
-from compile.neuron.buckets import padded
-from compile.neuron.cache import KEEP_S, Cache
-from compile.neuron.children import TRACER, explain
-from compile.neuron.coverage import read_analysis, read_log
-from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, SetupError
+from corelane.plugins.backends.neuron.chips import CHIPS
+from corelane.plugins.backends.neuron.compiling import tracer
+from corelane.plugins.backends.neuron.compiling.buckets import padded
+from corelane.plugins.backends.neuron.compiling.cache import KEEP_S, Cache
+from corelane.plugins.backends.neuron.compiling.children import TRACER, explain
+from corelane.plugins.backends.neuron.compiling.coverage import read_analysis, read_log
 
 LOG = """\
 INFO:Neuron:Number of arithmetic operators (pre-compilation) before = 565, fused = 555, percent fused = 98.23%

@@ -2,13 +2,14 @@ from typing import Any
 
 import pytest
 
-from compile.neuron.options import NeuronOptions, NeuronRecipe, make_recipes
-from corelane.engine.backends.neuron.chips import CHIPS
+from compile.plugin import TargetOptions
 from corelane.errors import CompileFailed
+from corelane.plugins.backends.neuron.chips import CHIPS
+from corelane.plugins.backends.neuron.compiling.options import NeuronRecipe, make_recipes
 
 
 def recipes(target: str, dtype: str = "auto", **options: Any) -> tuple[NeuronRecipe, ...]:
-    return make_recipes(CHIPS[target], dtype, NeuronOptions(**options))
+    return make_recipes(CHIPS[target], dtype, TargetOptions(**options))
 
 
 def arguments(target: str, dtype: str = "auto", **options: Any) -> str:

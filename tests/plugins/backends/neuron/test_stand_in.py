@@ -11,7 +11,7 @@ import torch
 
 from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
-from corelane.engine.backends.neuron.chips import CHIPS
+from corelane.plugins.backends.neuron.chips import CHIPS
 from tests.tools.neuron import Machine, neuron_process
 
 pytestmark = pytest.mark.neuron

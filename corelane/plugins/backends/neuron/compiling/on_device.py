@@ -14,18 +14,18 @@ from typing import Any
 
 from compile.manifests import with_measures
 from compile.model.probes import Probe
-from compile.neuron.children import Children, explain
-from compile.neuron.expected import EXPECTED_NAME, read_expected
 from compile.plan import FIRST_STEPS, Report, Step
 from compile.verify import TOLERANCES, BucketComparison, compare, judge, judge_results, share_equal
 from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, BucketFile, NumberFormat, check_files, read_artifact
-from corelane.engine.backends.neuron.chips import CHIPS, NeuronChip
-from corelane.engine.backends.neuron.devices import show_cores
-from corelane.engine.backends.neuron.errors import DeviceGone
-from corelane.engine.backends.neuron.remote import RemoteModules
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.errors import CompileFailed, EngineError, RunFailed, last_line
+from corelane.plugins.backends.neuron.chips import NeuronChip
+from corelane.plugins.backends.neuron.compiling.children import Children, explain
+from corelane.plugins.backends.neuron.compiling.expected import EXPECTED_NAME, read_expected
+from corelane.plugins.backends.neuron.devices import show_cores
+from corelane.plugins.backends.neuron.errors import DeviceGone
+from corelane.plugins.backends.neuron.remote import RemoteModules
 from corelane.settings import Settings
 
 #: torch_neuron prints this if it runs a model without a device: the output has the right shape and no content.
@@ -77,17 +77,13 @@ def open_session(children: Children, chip: NeuronChip, log: Path, cores: int = 1
 
 
 def verify_on_device(
-    name: str, target: str, settings: Settings, report: Report, python: str = sys.executable
+    name: str, chip: NeuronChip, settings: Settings, report: Report, python: str = sys.executable
 ) -> Artifact:
     """Verify an artifact that was compiled without a device, and record that in its manifest; idempotent.
 
     Raises ArtifactRefused, CompileFailed if its logits are not the eager network's, SetupError if there is no device.
     """
-    if target not in CHIPS:
-        raise CompileFailed(
-            f"artifacts for {target} are verified when they are compiled; this is for {', '.join(CHIPS)}"
-        )
-    artifact = find_artifact(settings.artifact_root, name, target)
+    artifact = find_artifact(settings.artifact_root, name, chip.target)
     check_files(artifact)
     manifest = artifact.manifest
     if manifest.verified:
@@ -98,11 +94,11 @@ def verify_on_device(
     def step(text: str, done: int) -> None:
         report(text, done, steps)
 
-    log = settings.data_dir.resolve() / "compile-logs" / f"{manifest.name}-{target}-verify.log"
+    log = settings.data_dir.resolve() / "compile-logs" / f"{manifest.name}-{chip.target}-verify.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with (
         closing(Children(python, settings.environment())) as children,
-        open_session(children, CHIPS[target], log, manifest.cores) as session,
+        open_session(children, chip, log, manifest.cores) as session,
     ):
         buckets, compared = verify_buckets(session, artifact.path, manifest.buckets, probes, manifest.dtype, step)
     verified = manifest.model_copy(

@@ -3,8 +3,8 @@
 import importlib
 from typing import Any
 
-from corelane.engine.backends.neuron.chips import CHIPS, PACKAGE_INDEX
 from corelane.errors import SetupError, last_line
+from corelane.plugins.backends.neuron.chips import CHIPS, PACKAGE_INDEX
 
 #: PyPI's package torch-neuron is a stub that refuses to be imported, and says this.
 STUB = "WRONG PACKAGE"

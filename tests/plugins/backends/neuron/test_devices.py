@@ -9,9 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.artifacts.manifest import Artifact
-from corelane.engine.backends.neuron import devices as neuron_devices
-from corelane.engine.backends.neuron.chips import CHIPS, CORE_OVERHEAD_BYTES
-from corelane.engine.backends.neuron.devices import (
+from corelane.engine.cores import core_slot, core_slots, only_slot
+from corelane.errors import SetupError
+from corelane.plugins.backends.neuron import devices as neuron_devices
+from corelane.plugins.backends.neuron.chips import CHIPS, CORE_OVERHEAD_BYTES
+from corelane.plugins.backends.neuron.cores import cores_of
+from corelane.plugins.backends.neuron.devices import (
     Device,
     find_devices,
     groups,
@@ -20,8 +23,7 @@ from corelane.engine.backends.neuron.devices import (
     renumber,
     show_cores,
 )
-from corelane.engine.cores import core_slot, core_slots, neuron_slots, only_slot
-from corelane.errors import SetupError
+from corelane.plugins.backends.settings import BackendsFields
 from corelane.settings import Settings
 from tests.tools.neuron import Machine, neuron_process
 
@@ -29,13 +31,10 @@ from tests.tools.neuron import Machine, neuron_process
 TRN1 = """[{"neuron_device":0,"bdf":"00:1e.0","cpu_affinity":"0-7","numa_node":"-1","connected_to":null,"nc_count":2,
 "memory_size":34359738368,"neuroncore_ids":[0,1],"neuron_processes":[]}]"""
 
-ALLOWED = frozenset(range(8))
-
 
 def slots(devices: list[Device], target: str, size: int = 1, **env: str) -> list[tuple[int, str]]:
-    settings = Settings.model_validate({"target": target})
-    made = neuron_slots(devices, settings, size=size, environment=env, allowed=ALLOWED)
-    return [(slot.index, slot.environment["NEURON_RT_VISIBLE_CORES"]) for slot in made]
+    found = cores_of(devices, target, BackendsFields(), size=size, environment=env)
+    return [(core.index, core.environment["NEURON_RT_VISIBLE_CORES"]) for core in found]
 
 
 def test_json_of_the_documents_is_read() -> None:
@@ -87,23 +86,17 @@ def test_pipeline_takes_groups_of_neighbours() -> None:
 
 
 def test_environment_says_what_the_runtime_must_know_before_it_is_loaded() -> None:
-    settings = Settings(target="trn2", exec_timeout_s=12)
-    [slot, *_] = neuron_slots(
-        [Device(0, (0, 1, 2, 3), 96 * 1024**3, 2, frozenset({1, 2, 99}))],
-        settings,
-        environment={},
-        allowed=ALLOWED,
-    )
-    assert slot.cpus == {1, 2}
+    device = Device(0, (0, 1, 2, 3), 96 * 1024**3, 2, frozenset({1, 2, 99}))
+    [core, *_] = cores_of([device], "trn2", BackendsFields(exec_timeout_s=12), environment={})
+    assert core.cpus == frozenset({1, 2, 99})
     assert (
-        slot.environment.items()
+        core.environment.items()
         >= {
             "NEURON_RT_VISIBLE_CORES": "0",
             "NEURON_RT_EXEC_TIMEOUT": "12",
             "NEURON_PROCESS_TAG": "corelane-nc0",
             "NEURON_LOGICAL_NC_CONFIG": "2",
             "NEURON_RT_DBG_DUMP_INPUTS_ON_ERR": "0",
-            "OMP_NUM_THREADS": "1",
             "CORELANE_DEVICE_MEMORY_BYTES": str(24 * 1024**3 - 2 * CORE_OVERHEAD_BYTES),
         }.items()
     )

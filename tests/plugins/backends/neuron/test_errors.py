@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.engine.backends.neuron.errors import STATUSES, Remedy, classify
+from corelane.plugins.backends.neuron.errors import STATUSES, Remedy, classify
 
 #: NRT_STATUS by what the reference says of it: the worker must not need to know more.
 RUN = {

@@ -19,21 +19,22 @@ from compile.model.loading import SourceModel, load_model, quiet_transformers
 from compile.model.probes import make_probe
 from compile.model.reference import runner_of, wrap
 from compile.model.source import find_source
-from compile.neuron.buckets import BucketJob
-from compile.neuron.children import Children
-from compile.neuron.on_device import open_session, verify_buckets, verify_on_device
-from compile.neuron.options import NeuronOptions, make_recipes
 from compile.plan import BuildPlan
+from compile.plugin import TargetOptions
 from compile.verify import Disagreement
 from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files
 from corelane.cli.app import make_cli
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
-from corelane.engine.backends.neuron import remote
-from corelane.engine.backends.neuron.chips import CHIPS
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, CorelaneError, RunFailed, SetupError
+from corelane.plugins.backends.neuron import remote
+from corelane.plugins.backends.neuron.chips import CHIPS
+from corelane.plugins.backends.neuron.compiling.buckets import BucketJob
+from corelane.plugins.backends.neuron.compiling.children import Children
+from corelane.plugins.backends.neuron.compiling.on_device import open_session, verify_buckets, verify_on_device
+from corelane.plugins.backends.neuron.compiling.options import make_recipes
 from corelane.settings import Settings
 from tests.tasks.tiny import TASKS, alike, answer, queries_of, save_task
 from tests.tasks.tiny import compiled as compiled_tiny
@@ -129,7 +130,7 @@ def test_each_bucket_had_a_compiler_of_its_own_and_none_is_compiled_twice(
         target="inf2",
         buckets="1x32,4x32,2x64",
         dtype="fp32",
-        neuron=NeuronOptions(report=True),
+        options=TargetOptions(report=True),
         report=lambda *step: steps.append(step),
     )
     assert again.manifest.coverage is not None
@@ -202,8 +203,8 @@ def test_pipeline_for_inf1_is_compiled_without_a_device_and_verified_on_one(
 ) -> None:
     stand_in.delenv("NEURON_STAND_IN")
     settings = Settings(data_dir=tmp_path)
-    options = NeuronOptions(pipeline_cores=2, cpu_backend=True)
-    artifact = build(str(tiny_model), settings=settings, target="inf1", buckets="4x32", dtype="fp32", neuron=options)
+    options = TargetOptions(pipeline_cores=2, cpu_backend=True, python=sys.executable)
+    artifact = build(str(tiny_model), settings=settings, target="inf1", buckets="4x32", dtype="fp32", options=options)
     manifest = artifact.manifest
     check_files(artifact)
     assert (manifest.cores, manifest.verified, manifest.answers_equal) == (2, False, 0)
@@ -213,15 +214,15 @@ def test_pipeline_for_inf1_is_compiled_without_a_device_and_verified_on_one(
     assert 50 < manifest.coverage.percent < 100
     assert manifest.coverage.not_compiled == {"aten::embedding": 3}
     with pytest.raises(CorelaneError, match="no inf1 device"):
-        verify_on_device("tiny-qa", "inf1", settings, lambda *step: None)
+        verify_on_device("tiny-qa", CHIPS["inf1"], settings, lambda *step: None)
     stand_in.setenv("NEURON_STAND_IN", str(Machine("inf1").save(tmp_path / "machine")))
-    verified = verify_on_device("tiny-qa", "inf1", settings, lambda *step: None)
+    verified = verify_on_device("tiny-qa", CHIPS["inf1"], settings, lambda *step: None)
     check_files(verified)
     assert verified.manifest.verified
     assert verified.manifest.answers_equal == 1
     assert verified.manifest.buckets[0].batch_ms > 0
     assert not artifact.file("expected.npz").exists()
-    assert verify_on_device("tiny-qa", "inf1", settings, lambda *step: None) == verified
+    assert verify_on_device("tiny-qa", CHIPS["inf1"], settings, lambda *step: None) == verified
 
 
 def test_inf1_is_compiled_in_the_python_that_its_cores_run_in(tiny_model: Path, tmp_path: Path) -> None:
@@ -236,11 +237,11 @@ def work(children: Children, tiny_model: Path, folder: Path, fault: str) -> str:
     with quiet_transformers():
         loaded = load_model(find_source(str(tiny_model)))
     reference = wrap(loaded)
-    recipe = make_recipes(CHIPS["inf2"], "fp32", NeuronOptions())[0]
+    recipe = make_recipes(CHIPS["inf2"], "fp32", TargetOptions())[0]
     plan = BuildPlan("tiny-qa", loaded, reference, LADDER[:1])
     for name in ("aside", "scratch"):
         (folder / fault / name).mkdir(parents=True)
-    job = BucketJob(plan, recipe, NeuronOptions(), {}, folder / fault / "aside", folder / fault / "scratch", folder)
+    job = BucketJob(plan, recipe, TargetOptions(), {}, folder / fault / "aside", folder / fault / "scratch", folder)
     spec = job.spec(LADDER[0], make_probe(loaded, LADDER[0], runner_of(reference)))
     with pytest.raises(CorelaneError) as caught:
         children.work(
@@ -291,8 +292,8 @@ def test_terminated_command_takes_its_compilers_with_it(tiny_model: Path, tmp_pa
 
 @pytest.mark.parametrize("option", [{"compiler_args": "-O1"}, {"pipeline_cores": 2}, {"cpu_backend": True}])
 def test_neuron_options_are_refused_for_the_cpu(tiny_model: Path, tmp_path: Path, option: dict[str, Any]) -> None:
-    with pytest.raises(CompileFailed, match=r"is for Neuron targets .* not for cpu"):
-        build(str(tiny_model), settings=Settings(data_dir=tmp_path), neuron=NeuronOptions(**option))
+    with pytest.raises(CompileFailed, match=r"is for inf1, inf2, trn1, trn2, not for cpu"):
+        build(str(tiny_model), settings=Settings(data_dir=tmp_path), options=TargetOptions(**option))
 
 
 @pytest.mark.usefixtures("stand_in")

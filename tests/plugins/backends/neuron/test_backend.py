@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from corelane.artifacts.manifest import Artifact
-from corelane.engine.backends.neuron import backend as neuron
 from corelane.engine.backends.protocol import Backend, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.runner import Runner, open_backend
@@ -25,6 +24,8 @@ from corelane.errors import (
     RuntimeLost,
     SetupError,
 )
+from corelane.plugins.backends.neuron import backend as neuron
+from corelane.settings import Settings
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from tests.tools.neuron import Machine, inject, neuron_process, save_neuron_artifact
 
@@ -170,11 +171,11 @@ def test_models_that_cannot_fit_are_refused_before_the_core_is_taken(
     artifact = neuron_artifacts["inf2"]
     size = sum(bucket.bytes for bucket in artifact.manifest.buckets)
     with neuron_process(tmp_path, Machine("inf2"), "0"):
-        small = open_backend("inf2", size - 1)
+        small = open_backend("inf2", Settings.model_validate({"device_memory_bytes": size - 1}))
         with pytest.raises(LoadFailed, match="device memory"):
             small.load(artifact)
         assert runtime().cores == ()
-        enough = open_backend("inf2", 2 * size - 1)
+        enough = open_backend("inf2", Settings.model_validate({"device_memory_bytes": 2 * size - 1}))
         first = enough.load(artifact)
         with pytest.raises(LoadFailed, match="are taken"):
             enough.load(artifact)

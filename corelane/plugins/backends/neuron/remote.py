@@ -21,13 +21,13 @@ from typing import IO, Any
 
 import numpy as np
 
-from corelane.engine.backends.neuron import device_process
-from corelane.engine.backends.neuron.chips import CHIPS
-from corelane.engine.backends.neuron.device_process import INPUT_BYTES, NUMBER_BYTES
-from corelane.engine.backends.neuron.errors import DeviceGone
-from corelane.engine.backends.neuron.packages import explain_import
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.errors import SetupError
+from corelane.plugins.backends.neuron import device_process
+from corelane.plugins.backends.neuron.chips import CHIPS
+from corelane.plugins.backends.neuron.device_process import INPUT_BYTES, NUMBER_BYTES
+from corelane.plugins.backends.neuron.errors import DeviceGone
+from corelane.plugins.backends.neuron.packages import explain_import
 
 #: Time limits for starting and importing, and for loading a file, in seconds. Both take tens of seconds at most.
 START_TIMEOUT_S, LOAD_TIMEOUT_S = 300, 600

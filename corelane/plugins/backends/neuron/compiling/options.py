@@ -5,14 +5,14 @@ default gives way to the same argument in ``--compiler-args``.
 """
 
 import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from compile.plugin import TargetOptions
 from corelane.artifacts.manifest import NumberFormat
-from corelane.engine.backends.neuron.chips import NeuronChip
 from corelane.errors import CompileFailed
+from corelane.plugins.backends.neuron.chips import NeuronChip
 
 Weights = Literal["fp32", "bf16", "fp16"]
 
@@ -45,30 +45,6 @@ CAST_TYPES: Mapping[str, NumberFormat] = {"bf16": "bf16", "fp16": "fp16", "tf32"
 
 
 @dataclass(frozen=True, slots=True)
-class NeuronOptions:
-    """The options of `corelane compile` for a Neuron target; ``python`` is the interpreter with the Neuron packages."""
-
-    compiler_args: str = ""
-    pipeline_cores: int | None = None
-    cpu_backend: bool = False
-    report: bool = False
-    jobs: int | None = None
-    cache: bool = True
-    python: str = sys.executable
-
-    @property
-    def named(self) -> list[str]:
-        """The given options that are for Neuron targets only, as a user types them."""
-        given = {
-            "--compiler-args": self.compiler_args,
-            "--pipeline-cores": self.pipeline_cores,
-            "--cpu-backend": self.cpu_backend,
-            "--report": self.report,
-        }
-        return [name for name, value in given.items() if value]
-
-
-@dataclass(frozen=True, slots=True)
 class NeuronRecipe:
     """How to compile for a chip.
 
@@ -83,7 +59,7 @@ class NeuronRecipe:
     cores: int = 1
 
 
-def make_recipes(chip: NeuronChip, dtype: str, options: NeuronOptions) -> tuple[NeuronRecipe, ...]:
+def make_recipes(chip: NeuronChip, dtype: str, options: TargetOptions) -> tuple[NeuronRecipe, ...]:
     """Return the recipes to try, best first; raises CompileFailed."""
     if dtype not in FAST_MATH:
         raise CompileFailed(f"{chip.target} computes in fp32, bf16 or fp16, not in {dtype}; choose one, or auto")

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from corelane.engine.backends.neuron.chips import CHIPS, CORE_OVERHEAD_BYTES, NeuronChip
 from corelane.errors import SetupError
+from corelane.plugins.backends.neuron.chips import CHIPS, CORE_OVERHEAD_BYTES, NeuronChip
+from corelane.settings import variables
 
 #: Where AWS installs the tools. They are on PATH only in login shells of its machine images.
 TOOLS = "/opt/aws/neuron/bin"
@@ -44,6 +45,11 @@ class Device:
     def core_bytes(self) -> int:
         """Return how much of one core's memory models may take."""
         return self.memory_bytes // len(self.cores) - self.logical * CORE_OVERHEAD_BYTES
+
+
+def neuron_environment() -> dict[str, str]:
+    """Return this process's variables for the Neuron runtime: those with the prefix NEURON_."""
+    return variables("NEURON_")
 
 
 def find_devices(target: str, environment: Mapping[str, str], numbering: str = "global") -> list[Device]:

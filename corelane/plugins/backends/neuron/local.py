@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from corelane.engine.backends.cpu import run_module, torchscript_warnings_silenced
-from corelane.engine.backends.neuron.device_process import load_on
-from corelane.engine.backends.neuron.packages import import_package
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
+from corelane.plugins.backends.neuron.device_process import load_on
+from corelane.plugins.backends.neuron.packages import import_package
 
 
 class LocalModules:

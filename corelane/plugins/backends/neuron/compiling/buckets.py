@@ -10,15 +10,16 @@ from typing import Any
 
 from compile.manifests import bucket_name, make_bucket
 from compile.model.probes import Probe
-from compile.neuron.cache import Cache, files_of, key_of
-from compile.neuron.children import TRACER, Children, save_inputs
-from compile.neuron.coverage import WHOLE, read_log
-from compile.neuron.options import NeuronOptions, NeuronRecipe
 from compile.plan import FIRST_STEPS, BuildPlan, Step
+from compile.plugin import TargetOptions
 from corelane.artifacts.manifest import BucketFile, Coverage, digest_file
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed
+from corelane.plugins.backends.neuron.compiling.cache import Cache, files_of, key_of
+from corelane.plugins.backends.neuron.compiling.children import TRACER, Children, save_inputs
+from corelane.plugins.backends.neuron.compiling.coverage import WHOLE, read_log
+from corelane.plugins.backends.neuron.compiling.options import NeuronRecipe
 
 #: Memory that one compiler may need: it took 14.75 GB for BERT-base at 16 x 1,024.
 COMPILER_BYTES = 15 * 10**9
@@ -33,7 +34,7 @@ class BucketJob:
 
     plan: BuildPlan
     recipe: NeuronRecipe
-    options: NeuronOptions
+    options: TargetOptions
     versions: dict[str, str]
     aside: Path
     scratch: Path

@@ -4,6 +4,7 @@ Buckets compiled without a device (``cpu_backend``) cannot run here. They are pu
 that they must give. ``corelane models verify`` then verifies them on a machine with a device.
 """
 
+import sys
 import tempfile
 from collections.abc import Sequence
 from contextlib import closing
@@ -13,34 +14,65 @@ from compile.manifests import Toolchain, make_manifest
 from compile.model.adapt import is_adapted
 from compile.model.loading import save_tokenizer
 from compile.model.probes import Probe, make_probe
-from compile.neuron.buckets import BucketJob, compile_buckets
-from compile.neuron.cache import Cache
-from compile.neuron.children import Children
-from compile.neuron.coverage import WHOLE, read_analysis
-from compile.neuron.expected import EXPECTED_NAME, keep_expected
-from compile.neuron.on_device import open_session, verify_buckets
-from compile.neuron.options import NeuronOptions, NeuronRecipe, make_recipes
 from compile.plan import FIRST_STEPS, BuildPlan, Report, Step
+from compile.plugin import TargetOptions
 from compile.publish import building, publish_artifact
 from compile.verify import BucketComparison, first_in_agreement
 from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact, Coverage
-from corelane.engine.backends.neuron.chips import NeuronChip
 from corelane.errors import CompileFailed
+from corelane.plugins.backends.neuron.chips import NeuronChip
+from corelane.plugins.backends.neuron.compiling.buckets import BucketJob, compile_buckets
+from corelane.plugins.backends.neuron.compiling.cache import Cache
+from corelane.plugins.backends.neuron.compiling.children import Children
+from corelane.plugins.backends.neuron.compiling.coverage import WHOLE, read_analysis
+from corelane.plugins.backends.neuron.compiling.expected import EXPECTED_NAME, keep_expected
+from corelane.plugins.backends.neuron.compiling.on_device import open_session, verify_buckets, verify_on_device
+from corelane.plugins.backends.neuron.compiling.options import NeuronRecipe, make_recipes
+from corelane.plugins.backends.settings import BackendsFields
 from corelane.settings import Settings
 
 #: Bytes of a weight in an artifact, roughly: each bucket has it in fp32 in a file and in a NEFF.
 BYTES_PER_WEIGHT = 2 * 4
 
 
+class NeuronCompiler:
+    """Compiles for one kind of chip, with AWS' tracing package in processes of its own."""
+
+    lone_rows = takes_options = True
+
+    def __init__(self, chip: NeuronChip) -> None:
+        self._chip = chip
+
+    def check(self, dtype: str, options: TargetOptions) -> str:
+        """Return the dtype; raises CompileFailed if the compiler takes it, or the options, not for this chip."""
+        make_recipes(self._chip, dtype, options)
+        return dtype
+
+    def build(
+        self, plan: BuildPlan, dtype: str, options: TargetOptions, settings: Settings, report: Report
+    ) -> Artifact:
+        """Compile, verify and publish."""
+        return build_for_neuron(plan, self._chip, dtype, options, settings, report)
+
+    def verify(self, name: str, settings: Settings, report: Report, python: str | None) -> Artifact:
+        """Verify what was compiled without a device."""
+        return verify_on_device(name, self._chip, settings, report, python or python_for(self._chip, settings))
+
+
+def python_for(chip: NeuronChip, settings: Settings) -> str:
+    """Return the Python that has the packages of a chip: this one, or another for inf1."""
+    return settings.of(BackendsFields).neuron_python if chip.package == "torch_neuron" else sys.executable
+
+
 def build_for_neuron(
-    plan: BuildPlan, chip: NeuronChip, dtype: str, options: NeuronOptions, settings: Settings, report: Report
+    plan: BuildPlan, chip: NeuronChip, dtype: str, options: TargetOptions, settings: Settings, report: Report
 ) -> Artifact:
     """Compile, verify and publish; raises CompileFailed, or SetupError if this machine lacks something."""
     if is_adapted(plan.model.network):
         kind = plan.model.network.config.model_type
         raise CompileFailed(f"{kind} is compiled in a changed form, which only targets cpu and cuda have")
     recipes = make_recipes(chip, dtype, options)
-    with closing(Children(options.python, settings.environment())) as children:
+    with closing(Children(options.python or python_for(chip, settings), settings.environment())) as children:
         versions = children.probe(chip)
         return first_in_agreement(
             recipes, lambda recipe: _build(plan, recipe, options, settings, children, versions, report)
@@ -50,7 +82,7 @@ def build_for_neuron(
 def _build(
     plan: BuildPlan,
     recipe: NeuronRecipe,
-    options: NeuronOptions,
+    options: TargetOptions,
     settings: Settings,
     children: Children,
     versions: dict[str, str],

@@ -1,1 +1,0 @@
-"""Run artifacts on AWS Neuron cores."""

@@ -10,7 +10,6 @@ from tests.corelane.store_bench import Bench, answered, claimed
 
 PAINT = """-- Paint: each job has a colour; what it was answered with is noted at its end.
 on('submit', function(job) job.fields.paint = 'red on ' .. job.fields.owner end)
-on('claim', function(job, changes) changes.paint = job.paint .. ', wet' end, { 'paint' })
 on('finish', function(job, changes) changes.paint = job.paint .. ', dry' end, { 'paint' })
 local function line(job) return job.id .. ' ' .. job.status .. ' ' .. job.owner end
 on('finished', function(job) call('RPUSH', 'cl:painted', line(job)) end, { 'owner' })
@@ -34,9 +33,8 @@ def test_hooks_take_part_in_each_step_of_a_job(bench: Bench) -> None:
     job = bench.submit(1)
     assert bench.upkeep._link.run("read_paint", job=job) == b"red on public"
     claim = claimed(core)
-    assert bench.upkeep._link.run("read_paint", job=job) == b"red on public, wet"
     core.commit(claim.lease, answered(claim))
-    assert bench.upkeep._link.run("read_paint", job=job) == b"red on public, wet, dry"
+    assert bench.upkeep._link.run("read_paint", job=job) == b"red on public, dry"
     assert bench.raw.lrange("cl:painted", 0, -1) == [f"{job} succeeded {PUBLIC}"]
     assert bench.with_store(lambda store: store.delete(job))
     assert bench.raw.lrange("cl:painted", 0, -1) == []

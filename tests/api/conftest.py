@@ -15,6 +15,7 @@ from fastapi.testclient import TestClient
 from api.app import create_app
 from api.serve import KEEP_ALIVE_S, make_config, serve
 from corelane.settings import Settings
+from tests.api.office import Office, open_office
 from tests.corelane.store_bench import Bench
 from tests.tools.keys import add_keys, as_owner
 
@@ -84,3 +85,9 @@ def api(app_settings: Settings) -> Iterator[TestClient]:
     """Yield a client of the app."""
     with TestClient(create_app(app_settings), raise_server_exceptions=False) as client:
         yield client
+
+
+@pytest.fixture
+def office(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Office]:
+    with open_office(settings, raw, bell) as office:
+        yield office

@@ -1,7 +1,6 @@
 """Secrets of owners that sign their webhooks, over HTTP and by the client's methods and commands. On a real Redis."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import orjson
@@ -17,19 +16,13 @@ from corelane.errors import ServiceError
 from corelane.settings import Settings
 from corelane.store import keys
 from tests.api.conftest import Service
-from tests.api.office import ANN, BOB, ONE, ONLY_ADMIN, OPS, READER, SENDER, Office, open_office
+from tests.api.office import ANN, BOB, ONE, ONLY_ADMIN, OPS, READER, SENDER, Office
 
 CONSOLE = True
 
 HOME = "/v1/webhook-secrets"
 
 HOOK = {"webhook": {"url": "https://93.184.216.34/hook"}}
-
-
-@pytest.fixture
-def office(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Office]:
-    with open_office(settings, raw, bell) as office:
-        yield office
 
 
 def make(office: Office, who: str, path: str = HOME, **params: Any) -> dict[str, Any]:

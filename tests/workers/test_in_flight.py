@@ -181,6 +181,16 @@ def test_ref_without_payload_fails_so_that_its_job_ends(runner: Runner) -> None:
     assert [(result["index"], result["error"]["code"]) for result in outcome.results] == [(0, "internal")]
 
 
+def test_results_of_a_later_slice_have_their_places_in_the_job(runner: Runner) -> None:
+    in_flight = InFlight({runner.version: runner})
+    claim, [later] = make_claim("a", runner.version, [["ada", "paris"]])
+    later = replace(later, ref=replace(later.ref, first=32))
+    in_flight.add(replace(claim, refs=((later.ref, runner.version),)), [later])
+    run_out(in_flight)
+    [outcome] = in_flight.done["a"]
+    assert [result["index"] for result in outcome.results] == [32, 33]
+
+
 def test_models_take_turns(runner: Runner) -> None:
     null = NullRunner()
     in_flight = InFlight({runner.version: runner, null.version: null})

@@ -1,7 +1,5 @@
 """The start of every command: ``--version``, and a warning for each variable that only resembles a setting.
 
-A setting that was removed ends every command except the doctor.
-
 A part that `corelane serve` started prints no warnings: its parent did. The warnings are log lines where logs are JSON.
 """
 

@@ -47,9 +47,9 @@ from workers.models.serving import CoreModels
 
 log = get_logger(__name__)
 
-#: Most time of one batch of several rows, in seconds: a new item waits for the batch before it, and a CPU runs at full
-#: speed from here on.
-BATCH_S = 0.06
+#: Most time of one batch of several rows, in seconds: a new item waits for the batch before it. With AVX2 alone, short
+#: texts run 30 % faster in batches of 120 ms than in those of 60 ms. Questions run as fast in both, as does AMX.
+BATCH_S = 0.12
 
 #: Tokens of texts that a core keeps for later items with them; 25 bytes each.
 CACHED_TOKENS = 500_000

@@ -159,10 +159,6 @@ def test_model_is_said_to_be_calibrated_or_not_or_to_be_refused(tiny_artifact: A
     assert (check.state, "calibrate the model again" in check.advice) == ("fail", True)
 
 
-def test_cores_are_those_this_process_may_use() -> None:
-    assert check_cores(Settings()).found[0].isdigit()
-
-
 def test_the_command_reports_everything_as_json_and_exits_by_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

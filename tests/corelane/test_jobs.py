@@ -4,7 +4,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from corelane.domain.ids import cell_of, is_job_id, new_job_id
-from corelane.domain.jobs import JobStatus
 from corelane.tasks.question_answering.dialects import AnswerRequest
 from tests.tools.question_jobs import QuestionRequest
 
@@ -66,7 +65,3 @@ def test_whole_numbers_are_taken_as_ids_and_nothing_else_is() -> None:
     for wrong in (True, 7.0, [7]):
         with pytest.raises(ValidationError, match="id"):
             QuestionRequest.model_validate({"items": [{"id": wrong, "question": "Who?", "context": "Ada."}]})
-
-
-def test_final_states_are_those_that_never_change() -> None:
-    assert [str(status) for status in JobStatus if not status.is_final] == ["queued", "running"]

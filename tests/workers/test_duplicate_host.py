@@ -30,11 +30,6 @@ def test_name_that_nobody_else_has_is_taken(quick: Settings, raw: redis.Redis) -
         require_own_name(quick, CORE)
 
 
-def test_worker_of_a_version_before_counts_as_of_this_machine(quick: Settings, raw: redis.Redis) -> None:
-    raw.hset(keys.core(CORE), mapping={"beat_ms": 1})
-    require_own_name(quick, CORE)
-
-
 def test_name_of_a_lost_machine_is_taken_once_its_lease_is_over(quick: Settings, raw: redis.Redis) -> None:
     raw.hset(keys.core(CORE), mapping={"boot": "another", "beat_ms": 1})
     raw.pexpire(keys.core(CORE), 200)

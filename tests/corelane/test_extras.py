@@ -1,6 +1,5 @@
 """The command that installs an extra works where it is shown: nothing asks an index for Corelane."""
 
-import re
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -52,14 +51,3 @@ def test_extras_that_name_others_are_followed() -> None:
     ours = set(requirements(distribution("corelane").requires or [], "all"))
     assert any(each.startswith("torch") for each in ours)
     assert not any(each.startswith("corelane") for each in ours)
-
-
-def test_no_message_asks_an_index_for_corelane() -> None:
-    asked = re.compile("install '?corelane")
-    found = [
-        path
-        for folder in ("corelane", "api", "workers", "compile", "docs")
-        for path in (HOME / folder).rglob("*")
-        if path.suffix in (".py", ".md") and asked.search(path.read_text())
-    ]
-    assert found == []

@@ -56,7 +56,3 @@ def test_limit_of_the_first_version_counts_inside_a_container_too(tmp_path: Path
     used = {"memory.usage_in_bytes": 3 * GIB, "memory.stat": "total_inactive_file 0"}
     group(cgroups / "memory", {"memory.limit_in_bytes": 4 * GIB, **used})
     assert available_bytes(proc, cgroups) == GIB
-
-
-def test_this_machine_says_something() -> None:
-    assert (available_bytes() or 0) > 0

@@ -1,5 +1,7 @@
 """The store on a real Redis: submit, claim, commit, fence, return, cancel. Every job ends once, whatever happens."""
 
+import time
+
 import pytest
 
 from corelane.domain.dispatch import SLICE_TOKENS
@@ -306,6 +308,7 @@ def test_what_is_handed_back_keeps_its_attempt_and_its_place(bench: Bench, monke
     with monkeypatch.context() as one_at_a_time:
         one_at_a_time.setattr("corelane.store.dispatch.CLAIM_REFS", 1)
         claim = claimed(core)
+    assert bench.raw.zscore("cl:leases", claim.lease) > 1000 * (time.time() + bench.settings.lease_s / 2)
     core.hand_back(claim.lease, claim.refs, bench.bell)
     assert not bench.raw.exists("cl:leases", f"cl:claim:{claim.lease}")
     again = claimed(core)

@@ -14,8 +14,9 @@ from corelane.engine.buckets import Bucket
 from corelane.engine.null import NullRunner
 from corelane.engine.passes import ForwardPass
 from corelane.engine.runner import RunningBatch
+from corelane.errors import StoreUnavailable
 from corelane.settings import Settings
-from corelane.store.dispatch import ExchangeRequest, Room
+from corelane.store.dispatch import Exchange, ExchangeRequest, Room
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, announce, claimed
 from tests.tools.simulated_core import SimulatedCore
 from tests.tools.waiting import eventually
@@ -163,6 +164,21 @@ def test_version_that_was_loaded_again_is_claimed_once_nothing_is_in_progress(
     claim = claimed(other)
     loop._in_flight.add(claim, other.fetch(claim))
     assert loop._request(Room(1), linger=True, wait=False).versions == []
+
+
+def test_core_that_holds_work_goes_on_while_redis_is_away(
+    core: SimulatedCore, bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.submit(1)
+    loop, away = DrainLoop(core, lambda: False), Exchange({}, set(), None, error=StoreUnavailable("Redis is away"))
+    with monkeypatch.context() as without_redis:
+        without_redis.setattr(core.dispatch, "exchange", lambda _: away)
+        with pytest.raises(StoreUnavailable):
+            loop._exchange(Room(100), linger=False)
+    loop._exchange(Room(100), linger=False)
+    monkeypatch.setattr(core.dispatch, "exchange", lambda _: away)
+    loop._exchange(Room(100), linger=False)
+    assert core.is_cut_off
 
 
 class ReadingRunner(NullRunner):

@@ -61,9 +61,9 @@ class ApiKeyStore:
         expires_ms: int | None = None,
         cell: str = CELL,
     ) -> tuple[Key, str]:
-        """Make a key; return it and its secret, which is not stored. Without an owner the key owns its jobs itself.
+        """Make a key; return it and its secret, which is not stored. Without ``owner`` its jobs belong to its own id.
 
-        The key names the service that this Redis belongs to. ``cell`` is used if that is not noted in Redis yet.
+        The key contains the name of its service as noted in Redis, or ``cell`` if none is noted yet.
         """
         noted = self._link("GET", keys.CELL)
         cell = cell if noted is None else noted.decode()

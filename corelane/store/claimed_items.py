@@ -16,12 +16,12 @@ log = get_logger(__name__)
 #: A payload and its job's options, as they are stored.
 Payload = tuple[bytes, bytes]
 
-#: Items as (id, what stands beside the text, text).
+#: Items as (id, the item's other fields, text).
 Items = list[tuple[str | None, Any, str]]
 
 
 def read_items(link: Link, refs: Sequence[Ref], small: Mapping[str, Payload]) -> dict[str, tuple[Items, TaskOptions]]:
-    """Return the items and options of refs, by the refs' keys; leave out those that are gone or cannot be read.
+    """Return items and options by the keys of their refs; leave out refs whose payload is gone or unreadable.
 
     ``small`` holds payloads that were read already.
     """

@@ -77,7 +77,7 @@ class SliceResults:
     task: str = DEFAULT_TASK
 
     def encode(self) -> bytes:
-        """Return the results as JSON. One that JSON cannot hold fails alone, here too."""
+        """Return the results as JSON. One that JSON cannot hold is replaced by a failure, in ``results`` too."""
         try:
             return orjson.dumps(self.results)
         except TypeError:
@@ -95,7 +95,7 @@ class SliceResults:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """How much a core may claim: ``tokens``; or up to ``spare``, the excess from lanes and lines not in ``met``."""
+    """How much a core may claim: ``tokens``; up to ``spare`` if the excess is from lanes and lines not in ``met``."""
 
     tokens: int
     spare: int = 0
@@ -104,7 +104,7 @@ class Room:
 
 @dataclass(slots=True)
 class ExchangeRequest:
-    """What a core reports and asks for in one trip. Without versions it claims nothing and leaves the bell as it is."""
+    """What a core reports and asks for in one trip. Without versions it claims nothing, and its bell stays as it is."""
 
     #: Results to commit, by lease.
     commits: Mapping[str, Sequence[SliceResults]] = field(default_factory=dict)
@@ -119,16 +119,16 @@ class ExchangeRequest:
     idle: bool = False
     #: Whether a document is in progress. Then no second one is claimed.
     laden: bool = False
-    #: Claimed refs by lease, with the number of tokens that they are charged from now on.
+    #: Pairs of a lease and a ref claimed under it; the ref has the tokens that it is charged from now on.
     found: Sequence[tuple[str, Ref]] = ()
-    #: What this core spent on each job with results here: tokens and core microseconds.
+    #: Tokens and core microseconds that this core spent on each job with results in ``commits``.
     spent: Mapping[str, Sequence[int]] = field(default_factory=dict)
     #: First sleep until a submit wakes this core, at most POP_S. Redis then claims at once, which saves a lone item
     #: a trip.
     wait: bool = False
 
     def without_failed(self, reply: "Exchange") -> "ExchangeRequest":
-        """Return what was carried out: the commits that have a reply, and what was sent with them."""
+        """Return the part of this request that was carried out: commits with a reply, and what was sent with them."""
         sent_with: dict[str, str] = {}
         for lease, outcomes in self.commits.items():
             for outcome in outcomes:
@@ -144,8 +144,8 @@ class ExchangeRequest:
 class Exchange:
     """The replies of one trip: the number of refused slices by lease, jobs that are final, and the new claim.
 
-    Leases are ``lost`` if slices were refused and Redis holds no others of theirs. If a step failed, the first error is
-    kept here; the other steps count.
+    A lease is ``lost`` if slices of it were refused and Redis holds no other slice of it. ``error`` is the first error
+    of a step; the other steps count.
     """
 
     refused: dict[str, int]
@@ -293,7 +293,7 @@ class Dispatch:
 
 
 def countable(figures: Sequence[Any]) -> list[int]:
-    """Return figures of observers as Redis can add them up; none of them if one is no number."""
+    """Return figures as whole numbers that Redis can add up; an empty list if one of them is no number."""
     try:
         return [min(MOST_FIGURE, max(0, int(each))) for each in figures]
     except (TypeError, ValueError, OverflowError):

@@ -1,7 +1,7 @@
 """Feeding: items of large jobs are in files, and come into Redis slice by slice as cores finish them.
 
-A feeder may die at any point. The step that puts slices into the lanes also records how far the job was fed, and
-payloads that are written again are the same.
+A feeder may die at any point. The step that puts slices into the lanes also records how far the job was fed.
+Payloads that are written a second time are identical to the first ones.
 """
 
 import time
@@ -35,7 +35,7 @@ FEEDER = Lease(keys.FEEDER, ttl_ms=5_000)
 #: A file that belongs to no job is kept for this time, in seconds: its job may be about to be submitted.
 STRAY_AGE_S = 3600
 
-#: A job whose items cannot be read because the storage fails is tried again after this time, in seconds.
+#: If the storage fails and a job's items cannot be read, the feeder tries that job again after this time, in seconds.
 STORAGE_PAUSE_S = 5.0
 
 TEXTS = ("status", "file", "owner", "options", "parts")

@@ -23,13 +23,13 @@ from corelane.store.metrics import ProcessMetrics
 #: for an alert and a look. Hosts that come and go have new names each time.
 FORGET_CORE_MS = 900_000
 
-#: The rate is measured over this many full seconds.
+#: The drain rate is measured over this many full seconds.
 RATE_SECONDS = 10
 
 #: The cores are busy in a second if they drain at least this part of what they can.
 BUSY = 0.5
 
-#: In a rate, the cores' own speeds weigh as much as this many seconds in which the cores were busy.
+#: In a drain rate, the speeds that cores report weigh as much as this many seconds in which the cores were busy.
 SPEEDS_WEIGH_S = 3.0
 
 #: Tokens a second of a service in which no core has measured its speed yet: what one CPU core does in a small model.
@@ -97,8 +97,8 @@ class Announcer:
 class ModelRecord:
     """A version that the fleet knows.
 
-    It has the aliases that mean it with their weights, the cores that hold it now, its placement, and its number of
-    open jobs.
+    The record has the aliases that mean the version, with their weights; the cores that hold it now; its placement; and
+    the number of its open jobs.
     """
 
     version: str
@@ -157,7 +157,7 @@ class Fleet:
         return [record for record in records if record.cores or record.open_jobs or not record.is_closed]
 
     async def meant(self, model: str) -> str | None:
-        """Return a version that a version or an alias means; None for any other name."""
+        """Return a version that ``model``, a version or an alias, stands for; None for any other name."""
         summary, means = await self._link.many([("HEXISTS", keys.MODELS, model), ("HGET", keys.ALIASES, model)])
         return model if summary else next(iter(decode_weights(means.decode())), None) if means else None
 
@@ -227,6 +227,6 @@ def drain_rate(drained: Sequence[int], speeds: Iterable[float]) -> float:
 
 
 async def read_drain_rate(link: CommonLink) -> float:
-    """Read how many tokens a second the cores with work drain; without a living core, the last speed of one."""
+    """Read how many tokens a second the cores with work drain; without a living core, the last speed reported."""
     drained, speeds = await link.run("drain_rates", seconds=RATE_SECONDS)
     return drain_rate([int(tokens) for tokens in drained], [float(speed) for speed in speeds if speed is not None])

@@ -1,6 +1,6 @@
 """Gauges: the present state of the service, read from the store on request.
 
-No process keeps gauges itself. So every process shows the same, and one that died leaves no value behind.
+No process keeps gauges itself. So every process shows the same values, and a process that died leaves none behind.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,8 +27,8 @@ from corelane.store.pauses import read_pauses
 from corelane.store.plugin import StorePlugin
 from corelane.store.redis_info import Replication, read_info, read_redis
 
-#: The kinds of work that may be overdue, which is work that could go on but that no process does, with the command
-#: responsible for each. A delivery to a failing receiver is not overdue.
+#: The kinds of work that may be overdue, each with the command that does it. Work is overdue if it could go on but no
+#: process does it. A delivery to a failing receiver is not overdue.
 CARRIERS = {
     "webhooks": "`corelane deliveries`",
     "sweeps": "`corelane keeper`",

@@ -21,13 +21,13 @@ from corelane.store.pauses import read_pauses
 from corelane.store.plugin import StorePlugin
 from corelane.store.redis_info import RedisState, read_redis
 
-#: What a `serve` reports about its parts counts for this time, in milliseconds. It reports every three seconds.
+#: A `serve` reports about its parts every three seconds. A report is believed for this time, in milliseconds.
 BELIEVED_MS = 20_000
 
 #: Most hosts of webhooks that are named.
 SHOWN_HOSTS = 5
 
-#: What a `serve` reported is deleted after an hour, in milliseconds.
+#: The report of a `serve` is deleted after this time, in milliseconds: an hour.
 FORGET_TOLD_MS = 3_600_000
 
 
@@ -39,7 +39,7 @@ class PartReport:
         self._serve = serve
 
     async def tell(self, issues: Mapping[str, str]) -> None:
-        """Report what is wrong now. Earlier reports are not taken back."""
+        """Report what is wrong now, in place of the earlier report of this `serve`."""
         pairs_of = [[part, text] for part, text in issues.items()]
         await self._link.run("tell_parts", serve=self._serve, troubles=pairs_of, forget_ms=FORGET_TOLD_MS)
 

@@ -20,7 +20,7 @@ from corelane.errors import NotFound, StorageFailed, StoreFull
 from corelane.settings import Settings
 from corelane.store.file_storage import DiskFiles, Storage, Writer, open_storage
 
-#: The folder for items in the storage of files. A name that begins with it is in that storage.
+#: The folder for items in the storage of files. A file whose name begins with this folder is in that storage.
 FOLDER = "items"
 ELSEWHERE = f"{FOLDER}/"
 
@@ -47,7 +47,7 @@ def encode_line(row: Row, tokens: int) -> bytes:
 
 
 def encode_error(item_id: str | None, error: LineError) -> bytes:
-    """Encode the error of an invalid line, in its place. ``item_id`` is the item's id, if it could be read."""
+    """Encode the error that stands in place of an invalid line. ``item_id`` is the item's id, if it could be read."""
     return orjson.dumps((item_id, None, error, 0), option=orjson.OPT_APPEND_NEWLINE)
 
 

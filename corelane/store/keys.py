@@ -1,12 +1,12 @@
 """Core's Redis keys: pattern, type, meaning, expiry. Python calls these; the Lua library uses the same names.
 
-A plugin has a module ``keys`` of its own; ``all_keys`` has those too.
+A plugin has a module ``keys`` of its own; ``all_keys`` returns the keys of plugins too.
 
 ``%s`` stands for a name to fill in: ``keys.job(job)`` is ``cl:job:{JOB}``; the comments say what the names are. P is a
 priority (0, 1, 2). Times are Redis' own, in milliseconds, so the clocks of hosts do not matter.
 
 A key that ``stays`` exists even when there is no work. Processes that run models may not reach a ``secret`` one: it
-decides who may call the API, or signs webhooks. Others expire as their comments say, or are deleted with the
+decides who may call the API, or signs webhooks. Other keys expire as their comments say, or are deleted with the
 last work, core, delivery or owner they belong to; the keeper removes the rest (``prune``). "As the job" means
 results_ttl_s after it is final.
 """

@@ -59,8 +59,8 @@ class ProcessMetrics:
     async def flush(self, link: CommonLink, *, leaves: bool = False) -> None:
         """Send what was measured since the last flush; ``leaves`` if the process ends.
 
-        Raises Unavailable if Redis cannot be reached; the next flush sends it again. May be repeated, but not run twice
-        at a time.
+        Raises Unavailable if Redis cannot be reached; the next flush sends the same figures again. May be repeated, but
+        only one flush may run at a time.
         """
         delta = self.recorder.take()
         await link.run(

@@ -6,7 +6,7 @@ from corelane.store import keys
 from corelane.store.jobs.search import known_owners
 from corelane.store.link.link import CommonLink, texts
 
-#: Where to find the names of each kind.
+#: The commands that list the names of each kind.
 LISTED = {
     PauseKind.MODEL: "`corelane models list` lists the versions",
     PauseKind.OWNER: "`corelane keys list` names the owners",
@@ -26,14 +26,14 @@ class PauseStore:
         return await read_pauses(self._link)
 
     async def pause(self, kind: PauseKind, name: str, by: str) -> tuple[Pause, bool]:
-        """Stop new claims; return the pause, and whether it is new. Raise NotFound if the subject is unknown."""
+        """Stop new claims; return the pause, and whether it is new. Raise NotFound for an unknown name."""
         if not await self._is_known(kind, name):
             raise NotFound(f"there is no {kind} {name[:120]!r} to pause; {LISTED[kind]}")
         told, is_new = await self._link.run("pause", kind=kind, name=name, by=by)
         return decode_pause(kind, name, told.decode()), bool(is_new)
 
     async def resume(self, kind: PauseKind, name: str) -> bool:
-        """Resume a version or owner; return whether it was paused. Raise NotFound if it is unknown."""
+        """Resume a version or owner; return whether it was paused. Raise NotFound for an unknown name."""
         if await self._link.run("resume", kind=kind, name=name, envelope=self._bell):
             return True
         if not await self._is_known(kind, name):

@@ -18,13 +18,13 @@ from corelane.store.link.link import Lease, pairs
 #: The note on a load that ended its process is deleted after this time, in seconds.
 LOADING_TTL_S = 600
 
-#: The lease for replacing a core's process: one core of the fleet at a time, which should be ready again within it.
+#: The lease for replacing a core's process. One core at a time holds it, and should be ready before it lapses.
 RESTARTING = Lease(keys.RESTARTING, ttl_ms=60_000)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The placements of all versions; and by version, where it is placed or was asked about, its holders and jobs."""
+    """All placements; and the holders and open jobs of each version that is placed or was asked about."""
 
     placements: Mapping[str, Placement] = field(default_factory=dict)
     holders: Mapping[str, Collection[str]] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Plans:
         )
 
     def named(self, alias: str) -> str | None:
-        """Return the version that the workers' settings mean by an alias, or None if none does yet."""
+        """Return the version that an alias means by the workers' settings; None if no worker has announced one yet."""
         version = self._link("HGET", keys.NAMED, alias)
         return None if version is None else str(version.decode())
 

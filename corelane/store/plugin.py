@@ -1,4 +1,4 @@
-"""The door of the store: what a plugin that keeps data of its own in Redis adds to the care of all data."""
+"""The plugin interface of the store: what a plugin with data of its own in Redis adds to the upkeep of all data."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class StorePlugin(Plugin):
     """A plugin with data of its own in the store."""
 
-    #: The kinds of its work that the keeper does, and that may become overdue (``corelane.store.gauges``).
+    #: The kinds of this plugin's work that the keeper does, and that may become overdue (``corelane.store.gauges``).
     overdue: Sequence[str] = ()
 
     async def check_url(self, settings: "Settings", store: "JobStore", name: str, url: str, owner: str) -> bool:
@@ -27,9 +27,9 @@ class StorePlugin(Plugin):
         return False
 
     async def gauges(self, link: "CommonLink") -> "Sequence[MetricSample]":
-        """Return its samples for ``/metrics``, read from Redis at each scrape."""
+        """Return the plugin's samples for ``/metrics``, read from Redis at each scrape."""
         return ()
 
     async def health_issues(self, link: "CommonLink") -> "Sequence[HealthIssue]":
-        """Return the issues of its part of the service, for ``/v1/overview`` and `corelane doctor`."""
+        """Return the issues of the plugin's part of the service, for ``/v1/overview`` and `corelane doctor`."""
         return ()

@@ -38,7 +38,7 @@ class RedisState:
 
     @property
     def is_full(self) -> bool:
-        """Return whether new jobs are refused: the results of each count before it is accepted."""
+        """Return whether new jobs are refused. Memory that accepted items' results will take counts as used."""
         return round(self.memory_share, 2) >= MEMORY_SHARE
 
 

@@ -116,7 +116,7 @@ class Rollout:
             )
 
     async def unset_alias(self, alias: str) -> dict[str, float]:
-        """Delete an alias set by the API; return what the settings let it mean. Raise NotFound or VersionInUse."""
+        """Delete an alias set by the API; return its weights by the settings. Raise NotFound or VersionInUse."""
         reason, *rest = (part.decode() for part in await self._link.run("unset_alias", alias=alias))
         if reason == "unset":
             raise NotFound(f"no alias {alias[:120]!r} was set; those of the workers' settings cannot be deleted")

@@ -32,7 +32,7 @@ def require_schema(link: Callable[..., Any], cell: str = CELL) -> None:
 
 
 def require_cell(link: Callable[..., Any], cell: str) -> None:
-    """Raise SetupError if the data belong to another service; note this one if none is noted."""
+    """Raise SetupError if the data belong to another service; note this service if none is noted."""
     found = link("SET", keys.CELL, cell, "NX", "GET")
     if found is not None and found.decode() != cell:
         raise SetupError(

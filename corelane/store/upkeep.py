@@ -22,8 +22,8 @@ from corelane.tasks.results import failed_result
 
 log = get_logger(__name__)
 
-#: Waiting work that nobody touched for this long is rung for again, in seconds: longer than a claim takes to follow a
-#: bell on a busy machine.
+#: Cores are rung again for work that no core touched for this time, in seconds. It is longer than a claim takes to
+#: follow a bell on a busy machine.
 BELL_GRACE_S = 3.0
 
 #: Time for which a job that is no longer kept is still known as such (410), in seconds: a week, as long as results.
@@ -41,7 +41,7 @@ PRUNE_S, PRUNED_AT_ONCE = 30, 1000
 #: How many ends of jobs are read at a time.
 ENDED_AT_A_TIME = 500
 
-#: The fields of a job's end; ``take_ended`` adds the first two. Numbers, unless they are in ENDED_TEXTS.
+#: The fields of a job's end; ``take_ended`` adds the first two. All but those in ENDED_TEXTS are numbers.
 ENDED_FIELDS = (
     *("job_id", "status", "owner", "version"),
     *("total", "succeeded", "failed", "canceled", "expired", "created_ms", "started_ms", "finished_ms", "request_id"),
@@ -102,7 +102,7 @@ class Upkeep:
         self._link.run("note_round", name="sweeps")
 
     def drop_libraries(self) -> None:
-        """Drop the libraries of other versions, except those of cores, which may not be allowed to load them again."""
+        """Drop the library's other versions, except those that cores use: cores may be forbidden to load them again."""
         # Another keeper may have dropped it already, or an access list may forbid it. Leftovers only take space.
         with suppress(redis.exceptions.ResponseError):
             found = self._link("FUNCTION", "LIST", "LIBRARYNAME", f"{PREFIX}*")
@@ -143,7 +143,7 @@ class Upkeep:
         return int(returned)
 
     def _lost_slice(self, ref: Ref, cause: str) -> dict[str, Any]:
-        """Decide about one lost slice. Its items come back singly with one attempt more, or fail after the last one."""
+        """Return what becomes of a lost slice: its items return singly with an attempt more, or fail after the last."""
         (version, options), payload = self._link.many(
             [
                 ("HMGET", keys.job(ref.job), "version", "options"),

@@ -7,16 +7,16 @@ from corelane.store import keys
 from corelane.store.deliveries.sending import Attempt, Delivery
 from corelane.store.link.link import CommonLink, pairs
 
-#: Hosts whose deliveries are counted for a scrape; with more hosts the count is a lower bound.
+#: Most hosts whose deliveries are counted for a scrape; with more hosts the count is a lower bound.
 COUNTED_HOSTS = 1000
 
-#: Hosts for which waiting deliveries are listed.
+#: Most hosts for which waiting deliveries are listed.
 LISTED_HOSTS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class LoggedDelivery:
-    """A delivery with its attempts. ``next_ms`` is the earliest time of the next one, None once it is done."""
+    """A delivery with its attempts. ``next_ms`` is the earliest time of the next attempt, None once none follows."""
 
     delivery: Delivery
     attempts: Sequence[Attempt]
@@ -60,9 +60,9 @@ class DeliveryLog:
         return found[:limit]
 
     async def waiting(self, limit: int, owner: str | None = None) -> list[LoggedDelivery]:
-        """Read deliveries that wait for their next attempt, the first due first; with ``owner``, only its own.
+        """Read deliveries that wait for their next attempt, earliest first; with ``owner``, only that owner's.
 
-        Only the ``LISTED_HOSTS`` hosts that are due first are looked at, and the first ``limit`` deliveries of each.
+        Look only at the ``LISTED_HOSTS`` hosts that are due first, and at the first ``limit`` deliveries of each.
         """
         hosts = await self._link("ZRANGE", keys.DUE_HOSTS, 0, LISTED_HOSTS - 1)
         lines = await self._link.many(

@@ -17,11 +17,11 @@ from corelane.store.link.replicas import ReplicaGate
 #: Time for which a webhook that was given up is kept for redelivery, in seconds: a month.
 DEAD_TTL_S = 30 * 24 * 3600
 
-#: Webhooks under way to one host at a time; one, once it has failed. More would be an attack on a small receiver.
+#: Most webhooks sent to one host at a time; only one once the host has failed. More would flood a small receiver.
 HOST_THREADS = 4
 
-#: Failures of a host in a row after which its webhooks wait, and how long until one is tried, in seconds. Fewer happen
-#: in a deploy of the receiver.
+#: After this many failures in a row the webhooks of a host wait; after this time, in seconds, one is tried. Fewer
+#: failures happen while a receiver is deployed.
 CIRCUIT_FAILURES, CIRCUIT_S = 5, 30.0
 
 #: A delivery that was handed out is due again after this time unless its sender extends the lease, in seconds. So the
@@ -128,7 +128,7 @@ class DeliveryStore:
         await self._link.run("hold", lease_ms=int(1000 * LEASE_S), deliveries=deliveries)
 
     async def wait(self) -> None:
-        """Wait until a delivery may be due, at most ``POLL_S``. The link is blocked: it must have no other call."""
+        """Wait until a delivery may be due, at most ``POLL_S``. This blocks the link: it must have no other call."""
         first = await self._link("ZRANGE", keys.DUE_HOSTS, 0, 0, "WITHSCORES")
         left_s = (float(first[1]) - await self.now_ms()) / 1000 if first else POLL_S
         await self._link("BLPOP", keys.WAKE_SENDERS, min(POLL_S, max(LEAST_POLL_S, left_s)))
@@ -172,8 +172,8 @@ class DeliveryStore:
     ) -> str:
         """Record an attempt; return the delivery's state, or an empty text if the delivery is gone.
 
-        After a failure it is due again in ``pause_s``, and is given up ``window_s`` after its event. Its host rests for
-        ``rest_s``.
+        After a failure the delivery is due again in ``pause_s``, and its host gets no webhooks for ``rest_s``. The
+        delivery is given up ``window_s`` after its event.
         """
         settings = self._settings
         state = await self._link.run(

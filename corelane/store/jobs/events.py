@@ -1,7 +1,7 @@
 """A job's events, stored with the job: any process can read the events after a given one.
 
 Scripts write an event in the step that makes it true. The list is bounded. A short job has no list: its first and last
-events are made from the job itself. If a list is begun later, they keep their ids.
+events are made from the job itself. If the job gets a list later, these events keep their ids.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class StoredEvent:
         return f"{self.at[0]}-{self.at[1]}"
 
     def describe(self, record: JobRecord) -> Progress:
-        """Return what callers see. This is for all types but the last."""
+        """Return the data of the event as callers see it, for an event of any type but the last."""
         done = {name: int(self.fields.get(name, 0)) for name in ("succeeded", "failed")}
         return Progress(job=record.id, at=iso_time(self.at[0]), counts=Counts(total=record.total, **done))
 

@@ -1,8 +1,8 @@
 """Idempotency: a request that is sent again finds what the first one made.
 
-A ``Once`` is a key in the store that one subject (a job or a batch) may hold. The same request again finds the holder;
-a different request under the same key is refused. The key is taken in the step that makes the subject. So of several
-requests at the same time, one makes the subject and the others find it.
+A ``Once`` is a key in the store that only one job or batch may hold. A repeated request finds this holder; a different
+request under the same key is refused. The step that makes the job or batch also takes the key. So of several identical
+requests at the same time, one makes the job or batch and the others find it.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from corelane.errors import IdempotencyKeyReused, InvalidInput, NameTaken
 from corelane.store import keys
 from corelane.store.link.link import CommonLink
 
-#: Time for which an `Idempotency-Key` stands for its first request, in seconds: a day, as others keep them.
+#: Time for which an `Idempotency-Key` stands for its first request, in seconds: a day, as in other services.
 KEY_TTL_S = 24 * 3600
 
 
@@ -29,10 +29,10 @@ class Digest(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Once:
-    """A key that one subject may hold, and the fingerprint of the request that wants it.
+    """A key that only one job or batch may hold, and the fingerprint of the request that wants the key.
 
-    The key is held for ``ttl_s``, even if its subject is deleted earlier. If ``ttl_s`` is 0, it is held while its
-    subject is kept.
+    The key is held for ``ttl_s``, even if its holder is deleted earlier. If ``ttl_s`` is 0, the key is held for as long
+    as the store keeps its holder.
     """
 
     key: str
@@ -42,7 +42,7 @@ class Once:
     ttl_s: int = 0
 
     def require_same(self, holder: "Holder") -> None:
-        """Raise the conflict if a different request made the holder."""
+        """Raise ``conflict`` if a different request made the holder."""
         if holder.fingerprint != self.fingerprint:
             raise self.conflict(self.sentence)
 
@@ -66,7 +66,7 @@ class Holder:
 
 
 class Held(Exception):
-    """Another request came first and made the holder: its result is also this request's result."""
+    """Another request took the key first. The holder, which that request made, is also the result of this request."""
 
     def __init__(self, holder: Holder) -> None:
         super().__init__(holder)

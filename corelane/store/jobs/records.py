@@ -40,7 +40,7 @@ def _time(ms: int | None, after_ms: int = 0) -> str | None:
 class JobRecord:
     """One job at the time it was read; results before item ``dropped`` are gone.
 
-    Do not change one. It is not frozen because a frozen one takes five times as long to make.
+    Do not change a record. The class is not frozen, because a frozen record takes five times as long to make.
     """
 
     id: str
@@ -71,13 +71,13 @@ class JobRecord:
     webhook_events: str | None = None
     keep_s: int | None = None
     kept_until_ms: int | None = None
-    #: The file of its items, if they were sent as lines, and how many items were fed from it.
+    #: The file of the job's items, if they were sent as lines, and the number of items fed from it.
     file: str | None = None
     fed: int = 0
     results_window: int | None = None
     #: The sizes of the file's parts, in bytes; empty if it is one file.
     parts: tuple[int, ...] = ()
-    #: The URL that its items are read from, and how far they were read; the URL for its results, and their state.
+    #: The URL that the items are read from, and how far they were read. Below: the URL for results, and their state.
     input_url: str | None = None
     input: dict[str, Any] | None = None
     #: What happens to a job if its input has an invalid item.
@@ -126,7 +126,7 @@ class JobRecord:
 
     @property
     def is_unread(self) -> bool:
-        """Return whether its input is not completely read, so that the number of items is not known yet."""
+        """Return whether the job's input is not completely read, so that the number of items is not known yet."""
         return self.input_url is not None and self.file is None and not self.status.is_final
 
     @property
@@ -135,7 +135,7 @@ class JobRecord:
         return None if self.stored_usage is None else Used.decode(self.stored_usage)
 
     def describe(self, *, usage: bool = True) -> Job:
-        """Return the job as callers see it, without results. ``usage`` adds its usage."""
+        """Return the job as callers see it, without results; with ``usage``, also the job's usage."""
         return Job.model_validate(self.shown(usage=usage))
 
     def shown(self, *, usage: bool = True) -> dict[str, Any]:

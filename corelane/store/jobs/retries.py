@@ -1,4 +1,4 @@
-"""Finds items of a final job that were not answered, for a retry. In an NDJSON job they are in its file."""
+"""Finds items of a final job that were not answered, for a retry. The items of an NDJSON job are in its file."""
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from typing import Any

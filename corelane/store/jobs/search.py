@@ -108,7 +108,7 @@ async def _next_ids(
 
 
 async def known_owners(link: CommonLink) -> list[str]:
-    """Return the owners of keys, and the one of all callers while keys are not checked."""
+    """Return the owners of API keys, and the owner of requests without a key."""
     return sorted({key.owner for key in await read_keys(link)} | {PUBLIC})
 
 
@@ -151,7 +151,7 @@ def _parse(job: str, raw: dict[bytes, bytes]) -> JobRecord | None:
 
 
 def _bounds(wanted: JobFilter, cell: str) -> tuple[str, str]:
-    """Return the lowest id that can match, and one above all that can. Jobs found by name are not considered."""
+    """Return the lowest id that can match, and one above all matching ids. Jobs found by name are not considered."""
     low, top = "", LAST
     if wanted.after_ms is not None:
         low = id_time("job", wanted.after_ms - CLOCK_SLACK_MS, cell)

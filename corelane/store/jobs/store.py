@@ -174,8 +174,8 @@ class JobStore:
     async def item(self, record: JobRecord, index: int) -> Item | None:
         """Return one item of a job as it was submitted, with its text, shared or not; None if it is not kept any more.
 
-        A payload is deleted when its slice is answered without a failure, the file of a job sent as lines when the job
-        succeeds.
+        A payload is deleted when its slice is answered without a failure. The file of a job sent as lines is deleted
+        when the job succeeds.
         """
         row = await _from_payload(self._link, record.id, index)
         if row is None and record.file:

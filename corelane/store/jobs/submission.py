@@ -22,7 +22,7 @@ class ItemFile:
 
 @dataclass(slots=True)
 class Submission:
-    """A job that is to be submitted. Its items are given here, or are in a file already. Do not change one."""
+    """A job that is to be submitted. Its items are given here, or are in a file already. Do not change a submission."""
 
     head: JobHead
     owner: str = PUBLIC
@@ -34,21 +34,21 @@ class Submission:
     #: The model that the retried job asked for, if ``head`` names the version.
     asked: str = ""
     once: Once | None = None
-    #: Where its items are read from, instead of ``items`` and ``file``.
+    #: The URL that the job's items are read from, instead of ``items`` and ``file``.
     input_url: str | None = None
-    #: The listener of the API process whose caller waits for it. It is sent the result too, if the job has one item.
+    #: The listener in the API process whose caller waits for this job. It also gets the result of a job of one item.
     tell: str = ""
     request: RequestFacts = NO_REQUEST
 
     @property
     def total(self) -> int:
-        """Return the number of its items; 0 if its input was not read yet."""
+        """Return the number of the job's items; 0 if the input was not read yet."""
         return len(self.items) if self.file is None else self.file.items
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The state of the fleet when a job arrives: the tokens that are not done, of all owners and of the job's own."""
+    """The state of the fleet when a job arrives; ``outstanding`` tokens are not done, ``own`` of them its owner's."""
 
     version: str | None
     outstanding: int

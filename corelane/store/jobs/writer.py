@@ -23,7 +23,7 @@ from corelane.tasks.registry import stored_options, task_named
 #: Payloads written before their job is submitted live this long, in seconds.
 PAYLOAD_TTL_S = 60
 
-#: The only payload of a job comes with the call that submits it, up to this size in bytes: Lua copies it.
+#: A job's payload, if it is the only one, is sent in the submitting call up to this size in bytes: Lua copies it.
 INLINE_BYTES = 64 * 1024
 
 #: First value of the reply if another job holds the ``once``; that holder follows.

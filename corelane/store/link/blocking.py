@@ -58,7 +58,7 @@ class Link:
         return to_ms(self("TIME"))
 
     def read(self, reader: Callable[[CommonLink], Coroutine[Any, Any, Found]]) -> Found:
-        """Run a reader here without an event loop. It may only await its link, which never suspends."""
+        """Run a reader here without an event loop. The reader may await only its link, which never suspends."""
         reading = reader(_Awaited(self))
         try:
             reading.send(None)

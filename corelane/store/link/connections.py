@@ -73,7 +73,7 @@ class Sentinels:
 
 
 class _ToPrimary:
-    """Makes a blocking connection go to the primary, as the ``sentinels`` name it, if there are any."""
+    """Makes a blocking connection go to the primary. If there are ``sentinels``, they name the primary."""
 
     def __init__(self, *args: Any, sentinels: Sentinels | None = None, **kwargs: Any) -> None:
         self._sentinels = sentinels

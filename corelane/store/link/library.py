@@ -23,9 +23,9 @@ FOLDER = Path(__file__).parent.parent / "lua"
 #: Files shared by all areas: whatever they define is visible in all files that follow.
 GROUND = ("basics", "history", "counters", "lanes", "hooks")
 
-#: The areas, in the order in which their hooks run. What a file defines at its top is private. What others may call is
-#: in the table of the same name. Lua allows 200 names at the top of a library; the shared files and the areas take half
-#: of them.
+#: The areas, in the order in which their hooks run. What a file defines at its top is private. What other files may
+#: call is in the table that is named like the file. Lua allows 200 names at the top of a library; the shared files and
+#: the areas take half of them.
 AREAS = (
     *("deliveries", "index", "jobs", "admission"),
     *("pick", "claims", "commits", "fleet", "secrets", "upkeep", "gauges"),
@@ -69,7 +69,7 @@ def read_library() -> Library:
 def read_code(extra: Sequence[Path] | None = None) -> str:
     """Return the library's code, put together from its files. The areas of plugins come last.
 
-    These are the areas of installed plugins, or ``extra``. Raise ValueError if two areas have the same name.
+    ``extra`` replaces the files of installed plugins. Raise ValueError if two areas have the same name.
     """
     if extra is None:
         extra = [path for plugin in all_plugins() for path in plugin.lua()]

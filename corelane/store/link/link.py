@@ -34,7 +34,7 @@ SOCKET_TIMEOUT_S = 5
 #: Bytes that may wait to be sent; above that, callers wait.
 WRITE_BUFFER_BYTES = 1024 * 1024
 
-#: How ``admission.lua`` refuses: the bytes that are used, those that results will take, and the limit.
+#: The error with which ``admission.lua`` refuses: the bytes in use, the bytes that results will take, the limit.
 REFUSED = re.compile(r"MEMORYFULL (\d+) (\d+) (\d+)")
 
 
@@ -171,7 +171,7 @@ class _Call:
         self.replied: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
 
     def give_up(self) -> None:
-        """Note that its caller timed out."""
+        """Note that the caller timed out."""
         if not self.replied.done():
             self.replied.set_exception(TimeoutError())
 
@@ -192,7 +192,7 @@ class _Wire(asyncio.Protocol):
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         #: How many times Redis sent anything.
         self.heard = 0
-        #: Later calls use another connection.
+        #: Whether later calls use another connection.
         self.is_retired = False
 
     @property
@@ -402,7 +402,7 @@ def translated(error: Exception) -> CorelaneError | None:
 
 
 def memory_full(text: str) -> StoreFull:
-    """Return the error for an error reply, by what it says of the memory."""
+    """Return StoreFull for an error reply, with the figures of memory that the reply has, if any."""
     said = "Redis' memory is full"
     if found := REFUSED.search(text):
         used, reserved, limit = (int(size) / 1e6 for size in found.groups())
@@ -416,10 +416,10 @@ def memory_full(text: str) -> StoreFull:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """One process at a time may do something for all, until its lease lapses or is released.
+    """A lease: its holder does some work for all processes, until the lease lapses or is released.
 
     Each holder gets a fence, a number that only grows. It distinguishes the steps of the present holder from those of
-    an earlier one. Each command is one atomic step, for either link.
+    an earlier one. Each method returns a command, one atomic step, for either kind of link.
     """
 
     key: str

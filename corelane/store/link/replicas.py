@@ -1,7 +1,7 @@
 """Wait until replicas hold a write before it is reported to a caller as accepted.
 
-Redis' WAIT blocks its connection, so it has a connection of its own, and all who wait at the same time share a round. A
-round first checks that this primary has each write: after a failover it may be a different server.
+Redis' WAIT blocks its connection. So the gate has a connection of its own, and all callers that wait at the same time
+share a round. A round first checks that this primary has each write: after a failover it may be a different server.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ WAIT_MS = 1000
 #: Number of confirmed writes that are remembered, so that they are not checked again.
 REMEMBERED = 10_000
 
-#: A hash, and the field that is waited for.
+#: The key of a hash, and the field in it that callers wait for.
 Field = tuple[str, str]
 
 

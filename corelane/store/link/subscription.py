@@ -1,6 +1,6 @@
 """Subscriptions: the messages that Redis publishes on a channel, on a connection of its own.
 
-Each message is passed on as it comes, without a task in between: most waits for a job wait for such a message.
+Each message is passed on as it comes, without a task in between: most callers that wait for a job wait for one.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ import redis.exceptions
 from corelane.store.link.connections import NoPrimary
 from corelane.store.link.link import make_parser, open_streams, store_errors
 
-#: If Redis sends nothing for this time, it is pinged. It must reply within the same time, in seconds.
+#: If Redis sends nothing for this time, in seconds, it is pinged. It must reply to the ping within as long again.
 CHECK_S = 2
 
 
@@ -25,13 +25,13 @@ class Channels:
         self.transport: asyncio.WriteTransport | None = None
 
     def add(self, name: str) -> None:
-        """Hear a channel from now on."""
+        """Subscribe to a channel."""
         if name not in self.names:
             self.names[name] = None
             self.send("SUBSCRIBE", name)
 
     def remove(self, name: str) -> None:
-        """Hear a channel no more."""
+        """Unsubscribe from a channel."""
         if name in self.names:
             del self.names[name]
             self.send("UNSUBSCRIBE", name)
@@ -43,9 +43,9 @@ class Channels:
 
 
 async def subscribe(url: str, channels: Channels, hear: Callable[[str, str], None]) -> NoReturn:
-    """Call ``hear`` with a channel and its messages, the first empty; raise StoreUnavailable if it ends.
+    """Call ``hear`` with the channel and text of each message; raise StoreUnavailable if the subscription ends.
 
-    The first message says that the channel is subscribed to.
+    The first message of a channel is empty. It says that the channel is subscribed to.
     """
     with store_errors():
         streams = await open_streams(url)

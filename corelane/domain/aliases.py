@@ -18,7 +18,7 @@ Weights = Mapping[str, float]
 
 
 def choose(weights: Weights, key: str) -> str:
-    """Return the version for a key; over many keys each gets its share. One weight must be above zero."""
+    """Return the version for a key; over many keys each gets its share. At least one weight must be above zero."""
     return min((version for version in weights if weights[version] > 0), key=lambda v: _draw(v, key) / weights[v])
 
 

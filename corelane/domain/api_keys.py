@@ -56,7 +56,7 @@ class Key:
     created_ms: int
     expires_ms: int | None = None
     revoked_ms: int | None = None
-    #: The day it was last used, as 2026-11-20; empty before that.
+    #: The day on which the key was last used, as 2026-11-20; empty if it never was.
     used: str = ""
 
     def state(self, now_ms: float) -> str:

@@ -1,6 +1,6 @@
 """The wire format of files and batches: that of OpenAI's API, so that its stock client works; times in whole seconds.
 
-A batch is a file of requests, one a line. What comes of it is a file of replies and a file of errors.
+A batch is a file of requests, one a line. Its results are a file of replies and a file of errors.
 """
 
 import re
@@ -19,7 +19,7 @@ Purpose = Literal["batch", "batch_output"]
 WINDOW_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}
 LONGEST_WINDOW_S = 30 * 24 * 3600
 
-#: What the lines of a batch ask that is started on the console.
+#: The endpoint that a batch started on the console asks.
 ENDPOINT = "/v1/answers"
 
 BatchStatus = Literal[

@@ -1,7 +1,7 @@
 """The table of conditions: what can be wrong, from which value on, and what to do about it. Pure.
 
 `GET /v1/overview`, the console, `corelane top` and `corelane doctor` show the sentences of this table
-(``corelane.store.health_issues`` judges), and the alerts of its names (``deploy/monitoring/rules``) have its bounds.
+(``corelane.store.health_issues`` judges). The alerts in ``deploy/monitoring/rules`` have its names and bounds.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ class Condition:
         return HealthIssue(part, self.text.format(**words), self.alert)
 
 
-#: From this share of its memory limit on, Redis has no room for new jobs: what was accepted is finished in the rest.
+#: Once this share of its memory limit is taken, Redis has no room for new jobs: accepted jobs finish in the rest.
 MEMORY_SHARE = 0.9
 
 #: Fewer failed items in a minute are no burst of failures: a few faulty requests make as many.
@@ -50,7 +50,7 @@ DISK_FULL = (
 
 REDIS_DISK = Condition("CorelaneRedisDisk", DISK_FULL)
 
-#: Share of its memory limit that Redis uses, with what results will take: a job needs some memory at once.
+#: Share of its memory limit that Redis uses and that results will take. A job needs some memory at once.
 REDIS_MEMORY = Condition(
     "CorelaneRedisMemory",
     "uses {used:.0%} of its memory{results}; {refused}, accepted ones are finished: delete final jobs, or raise its "

@@ -2,8 +2,8 @@
 
 A *slice* is a run of neighbouring items of one job. A *ref* is the short text in a lane that names a slice, or a single
 item cut from it: ``job:owner:priority:payload:first:count:tokens:attempt``. Items are numbered by their index in the
-job. ``payload`` is the first item of the stored slice; ``first`` is the first item of this one, and so the name of
-its result.
+job. ``payload`` is the first item of the stored slice; ``first`` is the first item of this slice, under which its
+results are stored.
 
 An item costs the tokens of all its windows, which are estimated without a tokenizer. The core that reads an item
 corrects the estimate (``Dispatch.exchange``).
@@ -20,8 +20,8 @@ from typing import Any
 
 import orjson
 
-#: Most items in a slice, and most estimated tokens in a slice of several items: what a core does in some hundred
-#: milliseconds, so that a slice that comes back is cheap, and in one claim that Redis hands out in a fraction of one.
+#: Most items in a slice, and most estimated tokens in a slice of several items. A core does these in some hundred
+#: milliseconds, so a lost slice costs little, and Redis hands them out in a fraction of a millisecond.
 SLICE_ITEMS, SLICE_TOKENS = 32, 4096
 
 #: The name of the Celery task that rings a core.
@@ -45,10 +45,10 @@ SMALL_TOKENS = 1024
 #: It takes no more because another core may be free sooner.
 BESIDE_TOKENS = 256
 
-#: Small jobs get this many tokens for each token of larger jobs: a stream of small jobs leaves a batch a ninth.
+#: Small jobs get this many tokens for each token of larger jobs. So a stream of small jobs leaves these a ninth.
 SMALL_WEIGHT = 8
 
-#: Each claim of a core whose number is a multiple of this begins with the lowest priority, so that none starves.
+#: One in this many claims of a core begins with the lowest priority, so that no priority starves.
 LOW_TURN = 8
 
 #: A ref of more items than this is forged: the settings only allow much smaller slices.
@@ -189,10 +189,10 @@ def estimate(beside_tokens: float, text_tokens: float, stride: int, window: int 
 def rows_tokens(
     text_tokens: float, rows: int, beside_tokens: float, longest: float, stride: int, window: int = WINDOW_TOKENS
 ) -> float:
-    """Estimate the tokens of a text that is read once beside each of several things.
+    """Estimate the tokens of a text that is read once together with each of ``rows`` others, such as labels.
 
-    These have ``beside_tokens`` together, and the ``longest`` of them as many as that. A window is cut for the longest.
-    What would leave no room for the text is not read, but it is tokenized, and counts once.
+    The others have ``beside_tokens`` in all, the longest has ``longest``. Windows are cut for that one. The part of it
+    that would leave no room for the text is not read, but it is tokenized, and counts once.
     """
     widest = SPECIAL_TOKENS + longest
     beside = min(widest, window * (1 - MIN_TEXT_SHARE))

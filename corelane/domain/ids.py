@@ -25,7 +25,7 @@ def new_id(kind: str, now_ms: int | None = None, cell: str = CELL) -> str:
 
 
 def id_time(kind: str, ms: int, cell: str = CELL) -> str:
-    """Return how ids made at ``ms`` begin. It sorts after ids made earlier, and before ids made then or later."""
+    """Return the beginning of ids made at ``ms``. It sorts after earlier ids, and before ids of ``ms`` or later."""
     value, chars = max(ms, 0), []
     for _ in range(TIME_CHARS):
         value, digit = divmod(value, 32)

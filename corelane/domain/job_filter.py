@@ -36,7 +36,7 @@ class JobFacts:
 
 
 class JobFilter(Wire):
-    """A filter of jobs: it takes those that match every given field. Without any field, every job of the caller."""
+    """A filter of jobs: it takes jobs that match every given field; without any field, all jobs of the caller."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
@@ -72,12 +72,12 @@ class JobFilter(Wire):
 
     @property
     def is_empty(self) -> bool:
-        """Return whether it matches every job of its owner."""
+        """Return whether the filter matches every job of an owner."""
         return not self.given(without="owner")
 
     @property
     def id_beginning(self) -> str | None:
-        """Return how the ids begin that ``q`` matches; None if ``q`` is not given."""
+        """Return the beginning of the ids that ``q`` matches; None if ``q`` is not given."""
         return self.q and JOB_PREFIX + self.q.removeprefix(JOB_PREFIX)
 
     @property

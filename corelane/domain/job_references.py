@@ -9,7 +9,7 @@ MAX_URL_CHARS = 4096
 
 #: Events of a job that can be sent to a webhook. `job.completed` means that the job is final, whatever its status; the
 #: events after it in this list are narrower. `job.output` comes later: the results are at the job's `output_url`, or
-#: will not be.
+#: could not be written there.
 JobEvent = Literal[
     "job.running", "job.completed", "job.succeeded", "job.failed", "job.canceled", "job.expired", "job.output"
 ]

@@ -12,7 +12,7 @@ from corelane.errors import TooLarge
 
 
 def is_in_place(body: Any) -> bool:
-    """Return whether the body of a job has the fields of its one item in place, if it has any item."""
+    """Return whether a job's body, if it has an item at all, has the fields of one item in place of `items`."""
     return isinstance(body, dict) and body.get("items") is None and body.get("input_url") is None
 
 
@@ -25,7 +25,7 @@ def require_own_ids(items: Sequence[Item]) -> None:
 
 
 def count_rows(items: Sequence[Any], rows_by: str, shared: int = 1) -> int:
-    """Count the rows of items, as they came or validated, up to the first item beyond the bound.
+    """Count the rows of items, validated or not; stop at the first item that takes them above ``MOST_ROWS``.
 
     ``rows_by`` is the field with a row for each entry; an item without it has ``shared`` rows.
     """
@@ -48,7 +48,7 @@ def require_few_rows(items: Sequence[Any], rows_by: str, shared: int = 1) -> Non
 
 
 class LinesHead(JobHead):
-    """A job without its items: the first line of one that is sent as lines, and what a retry or a batch asks for."""
+    """A job without its items: the first line of a job that is sent as lines; retries and batches make one too."""
 
     results_window: int | None = Field(
         None,
@@ -66,7 +66,7 @@ class JobRequest(JobHead):
 
     #: The form of an item.
     item: ClassVar[type[Item]] = Item
-    #: The field of an item that gives it a row for each entry, if there is one.
+    #: The field of an item that has an entry for each of the item's rows; empty if an item is one row.
     rows_by: ClassVar[str] = ""
     #: The fields of an item that may be given in place.
     in_place: ClassVar[tuple[str, ...]] = ()
@@ -84,7 +84,7 @@ class JobRequest(JobHead):
     def _as_they_came(cls, value: Any, validate: Callable[[Any], Any], info: ValidationInfo) -> Any:
         """Leave items unvalidated if invalid ones should fail alone: ``submitting.items`` then checks each of them.
 
-        Rows are counted before anything else is looked at.
+        Their rows are counted before anything else is checked.
         """
         if cls.rows_by and isinstance(value, list):
             require_few_rows(value, cls.rows_by)
@@ -99,9 +99,9 @@ class JobRequest(JobHead):
     @model_validator(mode="before")
     @classmethod
     def _listed(cls, value: Any) -> Any:
-        """Read the fields of one item in place as a list of one item: every item has the same reader.
+        """Turn the fields of one item in place into a list of one item, so that all items are read alike.
 
-        Beside `items`, a null in place says that there is nothing.
+        With `items` or an `input_url`, a field in place that is null counts as not given.
         """
         if not isinstance(value, dict) or not (names := value.keys() & set(cls.in_place)):
             return value

@@ -26,7 +26,7 @@ from corelane.domain.wire import Entry, Open, Wire, at_most
 #: Jobs of at most this many items carry their results inline: one page of results.
 INLINE_RESULTS = 100
 
-#: The task of models and jobs that do not name one: there was no other.
+#: The task of models and jobs that do not name one: once it was the only task.
 DEFAULT_TASK = "question-answering"
 
 
@@ -42,7 +42,7 @@ class JobStatus(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Return whether it cannot change any more."""
+        """Return whether this state cannot change any more."""
         return str(self) not in ("queued", "running")
 
 
@@ -55,7 +55,7 @@ class Priority(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Return its place in a lane's name: 0 goes first."""
+        """Return the number of this priority in a lane's name: 0 goes first."""
         return _PRIORITIES.index(self)
 
 
@@ -67,7 +67,7 @@ def is_none(value: object) -> bool:
     return value is None
 
 
-#: Of a field that is left out where it is null: its schema has no default, so it is optional in a reply too.
+#: Options of a field that is left out if it is null. Its schema has no default, so it is optional in a reply too.
 UNLESS_NULL: Mapping[str, Any] = MappingProxyType(
     {"exclude_if": is_none, "json_schema_extra": lambda schema: schema.pop("default", None)}
 )
@@ -97,7 +97,7 @@ def as_text(value: Any) -> Any:
 CallersId = Annotated[str, Field(max_length=MAX_ID), BeforeValidator(as_text, json_schema_input_type=str | int)]
 
 
-#: An item may not have the id of one of this many items before it. Up to twice as many are kept.
+#: An item's id must differ from those of this many items before it. Up to twice as many ids are kept.
 COMPARED_IDS = 10_000
 
 
@@ -109,7 +109,7 @@ class EarlierIds:
         self._older: dict[str, str] = {}
 
     def first(self, item_id: str, place: str) -> str | None:
-        """Return the place of the earlier item that has an id; keep the place of a new id."""
+        """Return the place of the earlier item with this id; if there is none, keep ``place`` and return None."""
         if (before := self._older.get(item_id)) is None and (before := self._places.get(item_id)) is None:
             if len(self._places) == COMPARED_IDS:
                 self._older, self._places = self._places, {}
@@ -128,7 +128,7 @@ def no_text(name: str) -> str:
 
 
 class Item(Entry):
-    """One item of a job; its task adds what stands in it (``corelane.tasks``)."""
+    """One item of a job; each task adds the fields of its items (``corelane.tasks``)."""
 
     id: CallersId | None = Field(None, description="The caller's own id, returned with the result.")
 
@@ -139,11 +139,11 @@ class Item(Entry):
 
 
 class TaskOptions(Wire):
-    """The options of a job; its task adds them."""
+    """The options of a job; each task adds options of its own."""
 
-    #: The name of the task whose options they are.
+    #: The name of the task that these options belong to.
     task: ClassVar[str] = DEFAULT_TASK
-    #: The form of the items, where the version that is asked has one of its own.
+    #: The class of the items, if the version that is asked has one of its own.
     form: ClassVar[type[Item] | None] = None
     #: Options that workers of the previous version do not know. They are stored only if they are used.
     added: ClassVar[frozenset[str]] = frozenset()
@@ -153,7 +153,7 @@ class TaskOptions(Wire):
         return vars(self).copy()
 
     def stored(self) -> dict[str, Any]:
-        """Return what is stored of them: newer ones only if they differ from their default."""
+        """Return the options to store: those in ``added`` only if they differ from their default."""
         fields = type(self).model_fields
         given = vars(self).items()
         return {name: value for name, value in given if name not in self.added or value != fields[name].default}
@@ -165,7 +165,7 @@ class TaskOptions(Wire):
 
 
 class GivenOptions(Open):
-    """The options of a job as it shows them: those of its task."""
+    """The options of a job in a reply: the fields of its task's options."""
 
 
 #: Texts that a caller gives, which are stored.
@@ -185,7 +185,7 @@ class Webhook(Wire):
 
 
 class JobHead(Wire):
-    """All of a job but its items; each task has a form of its own (``tasks.forms``)."""
+    """A job without its items; each task has a class of its own (``tasks.forms``)."""
 
     output_url: str | None = Field(
         None,
@@ -227,7 +227,7 @@ class JobHead(Wire):
 
     @property
     def shared_texts(self) -> Mapping[str, str]:
-        """Return the texts that its items share, by their ids; tasks whose items share texts have a field for them."""
+        """Return the texts that the job's items share, by id. Tasks with shared texts have a field for the texts."""
         return {}
 
 
@@ -238,22 +238,22 @@ class ItemError(BaseModel):
     detail: str
 
 
-#: The fields of every result that stand behind those of its task.
+#: The fields that follow those of the task in every result.
 WINDOWS = Field(0, ge=0, description="Windows of the text that the model read.")
 ERROR = Field(None, description="Why the item failed.")
 
 
 class Result(BaseModel):
-    """The outcome of one item; its task adds the fields of its output.
+    """The outcome of one item; each task adds the fields of its output.
 
-    Validating data as a ``Result`` gives the result of the task whose fields it has.
+    Data validated as a ``Result`` become the result of the task whose ``mark`` is among their fields.
     """
 
     model_config = ConfigDict(extra="allow")
 
-    #: The results of tasks, by the name of a field that only they have.
+    #: The class of each task's results, by its ``mark``.
     forms: ClassVar[dict[str, type["Result"]]] = {}
-    #: The name of that field.
+    #: The name of a field that only the results of this task have.
     mark: ClassVar[str] = ""
 
     index: int = Field(ge=0, description="Position of the item in its job.")

@@ -14,7 +14,7 @@ from corelane.domain.pauses import Pause, PauseKind
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 
-#: ``duration`` does not give longer times to the day.
+#: For a longer time ``duration`` says only that it is more than this many days.
 LONGEST_DAYS = 100
 
 
@@ -69,7 +69,7 @@ class CoreOverview(BaseModel):
 
     @property
     def host(self) -> str:
-        """Return the host in its name."""
+        """Return the host in the core's name."""
         return self.name.rpartition("/")[0]
 
 

@@ -93,7 +93,7 @@ def displace(before: Placement, core: str, now_ms: int, *, force: bool = False) 
     return before.model_copy(update={"cores": cores, "without": without, **how})
 
 
-#: States of a version on a core from which it does not come to serve by itself.
+#: States of a version on a core that do not lead to its serving without an operator.
 NOT_COMING = frozenset({"failed", "draining", "leaving"})
 
 #: States of a core in which its models are not known yet.
@@ -122,8 +122,8 @@ class Outlook:
 def predict(version: str, placement: Placement, cores: Sequence[CoreSight]) -> Outlook:
     """Predict whether a core will hold a version that none holds now, without an operator's action.
 
-    Some core will if it is loading the version or should, or if it held the version a minute ago: work is not refused
-    because of an outage.
+    A core will if it is loading the version or should load it, or if it lived a minute ago: an outage is no reason to
+    refuse work.
     """
     living = [core for core in cores if core.state is not None]
     for core in living:

@@ -1,7 +1,7 @@
 """Usage: what work took, for a job, for a batch, and for an owner by day. Pure except for the wire models.
 
 Core seconds are the time that cores spent on reading texts, running the model and making results, divided among jobs by
-tokens. On CPUs they are CPU time, on devices elapsed time. Idle time is nobody's.
+tokens. On CPUs they are CPU time, on devices elapsed time. Idle time is charged to no job.
 """
 
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class OutputDetails(BaseModel):
 
 
 class BatchUsage(BaseModel):
-    """The usage of a batch as OpenAI's API has it, and ours. No output tokens are made."""
+    """The usage of a batch: the fields of OpenAI's API, and Corelane's own. No output tokens are made."""
 
     input_tokens: int
     input_tokens_details: TokenDetails = Field(default_factory=TokenDetails)
@@ -49,7 +49,7 @@ class BatchUsage(BaseModel):
 
 
 class UsageRow(Usage):
-    """The usage of one group. What it is not grouped by is null."""
+    """The usage of one group. A field that usage is not grouped by is null."""
 
     day: str | None = None
     month: str | None = None

@@ -15,8 +15,8 @@ SECRET_BYTES = 32
 #: The id of the service's secret in an owner's list.
 SERVICE = "service"
 
-#: How long earlier secrets still sign beside a new one, in seconds: a day by default to change all receivers, a month
-#: at most.
+#: How long earlier secrets still sign along with a new one, in seconds: a day by default to change all receivers, a
+#: month at most.
 OVERLAP_S, LONGEST_OVERLAP_S = 24 * 3600, 30 * 24 * 3600
 
 #: Most secrets of an owner that sign at a time: each adds a signature to a header of every event.
@@ -34,7 +34,7 @@ class OwnedSecret:
 
     id: str
     created_ms: int | None
-    #: Time from which it does not sign any more; None if it stays.
+    #: Time from which the secret does not sign any more; None if it stays.
     ends_ms: int | None = None
     value: str = field(default="", repr=False)
 
@@ -67,7 +67,7 @@ class WebhookSecretList(BaseModel):
 
 
 class Overlap(BaseModel):
-    """The time for which the former secret signs beside a new one."""
+    """The time for which the former secret signs along with a new one."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -26,7 +26,7 @@ PIECE = 100
 #: Most entries of a list in a request.
 MOST_LISTED = 10_000
 
-#: Most rows of a job of JSON: its items, each as often as it has texts to rank or labels to choose from.
+#: Most rows of a job of JSON. An item has a row for each text to rank or label to choose from; others are one row.
 MOST_ROWS = 100_000
 
 #: Most unknown fields of one object that an error names.
@@ -36,15 +36,15 @@ MOST_UNKNOWN = 20
 class Entry(BaseModel):
     """A request part: unknown fields are refused, so that a typing mistake is not silently ignored.
 
-    There are many of these in a request. So callers who validate them apply ``with_few_unknown``: here it would cost 1
-    µs each.
+    A request has many entries. So callers that validate entries apply ``with_few_unknown``: done here, it would cost
+    1 µs for each.
     """
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
 
 
 class Wire(Entry):
-    """A request part that itself drops unknown fields after the first ones."""
+    """A request part that applies ``with_few_unknown`` itself, and gives ``hints`` for misplaced fields."""
 
     #: Hints for fields that callers put here but that belong elsewhere or have another name.
     hints: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -59,7 +59,7 @@ class Wire(Entry):
 
 
 class Open(BaseModel):
-    """A part of a reply with fields of its task. It keeps them in a client that ignores unknown fields elsewhere."""
+    """A part of a reply that has fields of a task. A client keeps these, though it ignores other unknown fields."""
 
     model_config = ConfigDict(extra="allow")
 

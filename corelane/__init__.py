@@ -3,7 +3,7 @@
 This package holds what the API, the workers and the compiler share, and the plugins. Imports point down only:
 ``CONTRIBUTING.md`` has the map, ``pyproject.toml`` the contracts.
 
-``from corelane import Handler`` imports the base class of handlers, and only then.
+The base class of handlers is imported only by ``from corelane import Handler``.
 """
 
 from importlib import import_module

@@ -39,7 +39,7 @@ QUOTED_INPUT = re.compile(r"input_value=.*(?=, input_type=)")
 _BOUND: ContextVar[Mapping[str, str] | None] = ContextVar("bound", default=None)
 
 
-#: The steps of Corelane's lines. One list for good, as a logger keeps the list that it met first.
+#: The steps that write Corelane's lines. The list is never replaced, as a logger keeps the first list that it saw.
 _steps: list[Any] = []
 
 #: The kinds of plugins' errors that this process has logged.
@@ -47,7 +47,7 @@ _failed: set[tuple[str, ...]] = set()
 
 
 class PassedOver:
-    """Passes over errors of a plugin's hook, so that they stop nothing of core's. Logs each kind of error once."""
+    """A context that suppresses errors of a plugin's hook, so that core goes on. Logs each kind of error once."""
 
     __slots__ = ("_hook", "_plugin")
 
@@ -67,7 +67,7 @@ class PassedOver:
 
 
 def bind_lines(**ids: str) -> None:
-    """Add these ids to every line that follows here, in place of earlier ones."""
+    """Add these ids to every later line of this thread or task, in place of earlier ids."""
     _BOUND.set(ids)
 
 
@@ -198,7 +198,7 @@ class Outage:
 
 
 class SparseBrokerLines(logging.Filter):
-    """Lets one of Celery's lines about an unreachable broker pass per minute; none if ``others_tell`` of it."""
+    """Lets through one line of Celery's about an unreachable broker per minute; none if ``others_tell``."""
 
     def __init__(self) -> None:
         super().__init__()

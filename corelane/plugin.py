@@ -3,9 +3,9 @@
 A plugin is an object of a subclass of ``Plugin``, named by an entry point of the group ``corelane.plugins``. Those that
 come with Corelane are in ``corelane/plugins``, or with the one task they serve; any package may declare another.
 
-Each room that a plugin can add to has a door: a subclass of ``Plugin`` in a module ``plugin`` of that room, with the
-methods that it calls. A plugin is a subclass of the doors that it uses. Core asks for the plugins of a door and knows
-none by name: without its entry point, no trace of a plugin is left in the service.
+A package that plugins can extend has a plugin interface, its door: a subclass of ``Plugin`` in its module ``plugin``,
+with the methods that the package calls. A plugin is a subclass of the doors that it uses. Core asks for the plugins of
+a door and knows none by name: without its entry point, a plugin leaves no trace in the service.
 """
 
 from collections.abc import Sequence
@@ -28,22 +28,22 @@ class Plugin:
     what it needs.
     """
 
-    #: Its name: the same for its entry point, its folder and its extra.
+    #: The plugin's name, which its entry point, its folder and its extra have too.
     name: str = ""
 
-    #: Its module of Redis keys, if it has any (``corelane.store.keys``). Its Lua files use them by the same names.
+    #: The plugin's module of Redis keys, if any (``corelane.store.keys``). Its Lua files use the same names of keys.
     keys: str = ""
 
     def settings(self) -> "type[BaseSettings] | None":
-        """Return the class of its settings' fields; each is an environment variable ``CORELANE_…``, like core's."""
+        """Return the class of the plugin's settings; each is an environment variable ``CORELANE_…``, like core's."""
         return None
 
     def lua(self) -> Sequence[Path]:
-        """Return its files for the Lua library, which are loaded after core's, in this order."""
+        """Return the plugin's files for the Lua library. They are loaded after core's, in this order."""
         return ()
 
 
-#: A door: the plugins that add to one room.
+#: A door: the class of plugins that extend one package.
 Door = TypeVar("Door", bound=Plugin)
 
 

@@ -36,7 +36,7 @@ async def submit_lines(
 
 @hot.put("/{job_id}", status_code=202, response_model=Job)
 async def put_lines(request: SubmitRequest, job_id: NameInPath, wait: Wait = None, prefer: Prefer = None) -> Response:
-    """Take in the same under a name of the caller's own."""
+    """Make a job of one item a line under the name that the caller gives in the path."""
     require_job_name(job_id)
     return await settle_lines(request, by_name(request.owner, job_id, ""), job_id, request.waits(wait, prefer))
 

@@ -1,4 +1,4 @@
-"""Calibration turns a model's margins and shares into probabilities. Its file is beside the artifact's files.
+"""Calibration turns a model's margins and shares into probabilities. Its file is in the artifact's folder.
 
 The file has two logistic curves. The first gives the chance that the context answers the question at all, from the
 best margin. The second gives the chance that a span is then the right one, from its share among the spans of its own
@@ -94,7 +94,7 @@ class Calibration(FrozenRecord):
 
 
 def read_calibration(folder: Path, version: str) -> Calibration | None:
-    """Return the calibration beside an artifact's files, or None.
+    """Return the calibration in an artifact's folder, or None.
 
     Raises ArtifactRefused if it is damaged or belongs to another version.
     """
@@ -122,7 +122,7 @@ def parse_calibration(content: bytes, version: str, path: Path | str) -> Calibra
 
 
 def write_calibration(folder: Path, calibration: Calibration) -> Path:
-    """Write a calibration beside an artifact's files in one step, replacing an existing one; raises SetupError."""
+    """Write a calibration into an artifact's folder in one step, replacing an existing one; raises SetupError."""
     path = folder / CALIBRATION_NAME
     aside = folder / f".{CALIBRATION_NAME}.{secrets.token_hex(4)}"
     try:

@@ -15,7 +15,7 @@ CPUINFO = Path("/proc/cpuinfo")
 #: Sierra Forest) are later than the first with AVX-512, which had no VNNI.
 INSTRUCTION_SETS = ("avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
 
-#: The latest instruction set that oneDNN uses with each value of ONEDNN_MAX_CPU_ISA, if one is left out.
+#: The latest instruction set that oneDNN uses with each value of ONEDNN_MAX_CPU_ISA that excludes some.
 LIMITS = {
     **dict.fromkeys(("SSE41", "AVX"), ""),
     "AVX2": "avx2",

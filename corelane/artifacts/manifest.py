@@ -2,7 +2,7 @@
 
 An artifact is in ``<root>/<model>/<version>/<target>/``: ``manifest.json``, ``tokenizer.json`` and one file per bucket.
 The version is a fingerprint of the model's source files (weights, config, tokenizer). So one version may be compiled
-for several targets and, beside ``cpu/``, for several CPU kinds (``cpu-amx_bf16/``); each host uses the artifact that
+for several targets and, next to ``cpu/``, for several CPU kinds (``cpu-amx_bf16/``); each host uses the artifact that
 suits its CPU. The manifest has the SHA-256 of every file; a file is loaded only if it matches. This module does not
 import torch: the API reads manifests too.
 """
@@ -261,7 +261,7 @@ def outgrown(manifest: Manifest, kind: str) -> bool:
 
 
 def artifact_path(root: Path, name: str, version: str, target: str, kind: str = "") -> Path:
-    """Return the folder of an artifact below the root; ``kind`` is the CPU kind of one beside the default."""
+    """Return the folder of an artifact below the root; ``kind`` is its CPU kind, empty for the default."""
     return root / name / version / (f"{target}-{kind}" if kind else target)
 
 

@@ -1,8 +1,8 @@
 """A remote root of artifacts, at an fsspec URL (s3://bucket/artifacts, file:///mnt/models), and its local copies.
 
-An artifact that is missing here is copied into a folder aside and compared with the digests of its manifest. Then the
-folder is moved into place, so a download that was cut is never served. A calibration beside it has its own digest and
-may come and go, so it is copied each time. One process of a host copies while others wait.
+A missing artifact is copied into a temporary folder and compared with the digests of its manifest. Then the folder is
+moved into place, so an interrupted download is never served. The artifact's calibration has its own digest and may come
+and go, so it is copied each time. One process of a host copies while others wait.
 """
 
 import hashlib
@@ -35,12 +35,12 @@ from corelane.log import get_logger
 
 log = get_logger(__name__)
 
-#: The folder in which an artifact is copied, beside the place it moves to. One process at a time uses it.
+#: The temporary folder of an artifact that is copied, next to its final place. One process at a time uses it.
 ASIDE = ".fetching"
 
 
 class RemoteRoot:
-    """Artifacts at a URL, with the layout of a local root, and copied to ``cache`` once they were requested."""
+    """Artifacts at a URL, with the layout of a local root, and copied to ``cache`` when they are requested."""
 
     def __init__(self, url: str, cache: Path, options: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Connect with the first call, not here. That call raises SetupError if a package for the URL is missing.
@@ -208,7 +208,7 @@ class RemoteRoot:
         return bytes(self._reach(lambda: self._files.cat_file(path)))
 
     def _reach(self, call: Callable[[], Any]) -> Any:
-        """Call the file system, which repeats what may help; raises FileNotFoundError, LoadFailed or SetupError."""
+        """Call the file system, which itself retries; raises FileNotFoundError, LoadFailed or SetupError."""
         try:
             return call()
         except (FileNotFoundError, SetupError):

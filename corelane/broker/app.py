@@ -90,7 +90,7 @@ def make_amqp(redis_url: str) -> type[AMQP]:
 class CeleryBroker:
     """The address of Redis in Celery's own terms, for what Celery and Flower show and query themselves.
 
-    It is ``broker_url``, ``broker_use_ssl`` and additions to ``broker_transport_options``. Connections of workers and
+    It has ``broker_url``, ``broker_use_ssl`` and additions to ``broker_transport_options``. Connections of workers and
     senders do not use it: ``transport`` makes them from the URL in the settings.
     """
 

@@ -2,8 +2,8 @@
 
 A drain that lingers does not notice a warm shutdown (remote ``shutdown`` sends no signal at all). And the parent checks
 for dead children only every five seconds, and replaces them late (https://github.com/celery/celery/issues/9588). Both
-are true for Celery 5.7 with billiard 4.3. Its pool keeps the status with which a child ended to itself, and leaves the
-processes that the child has started.
+are true for Celery 5.7 with billiard 4.3. Celery's pool reports no exit status of a child, and lets the processes
+run on that the child has started.
 """
 
 import ctypes
@@ -92,9 +92,9 @@ def children() -> set[int]:
 
 
 def add_steps(app: Celery) -> None:
-    """Add both steps to an app, and its stop flag: one byte that the parent shares with its forked child.
+    """Add both steps and a stop flag to an app. The flag is one byte that the parent shares with its child.
 
-    ``note_end`` gets the status of each child that ended, negative for a signal.
+    The app's ``note_end`` is called with the exit status of each ended child, negative for a signal.
     """
     app.stop_flag = mmap.mmap(-1, 1)
     app.note_end = bool

@@ -18,7 +18,7 @@ log = get_logger(__name__)
 #: Errors that kombu raises if a message lacks a field, has one of another type, or is not JSON.
 UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, RecursionError)
 
-#: A keeper that is asked to stop first waits for a message: for 2 s in Celery 5.7, which no signal interrupts.
+#: Longest wait for a message before looking for a stop, in seconds. Celery 5.7 waits 2 s, which no signal ends.
 LOOK_UP_S = 0.25
 
 

@@ -1,4 +1,4 @@
-"""The command that installs an optional part of Corelane, which is in no package index."""
+"""The command that installs an optional part of Corelane. No package index has Corelane."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Says what is wrong with a value in Corelane's own sentences, as those of pydantic name Python's types. Pure."""
+"""Says what is wrong with a value in Corelane's own sentences, because pydantic's name Python's types. Pure."""
 
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,7 +51,7 @@ OTHER_FORM = ("string_type", "model_type", "model_attributes_type", "list_type",
 def sentence(found: Found, form: Any = None) -> str:
     """Return what an error of pydantic or the JSON parser means for the caller.
 
-    ``form`` is the type of the value. With it the fields are named that a value with an unknown one may have.
+    ``form`` is the type of the value. With ``form``, the sentence about an unknown field names the known fields.
     """
     kind, facts = str(found["type"]), dict(found.get("ctx") or {})
     if kind == "extra_forbidden" and form is not None:
@@ -92,7 +92,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> str:
 def first_fault(error: ValidationError, form: Any = None, *, own_words: bool = True) -> str:
     """Return the first fault of a value, and its place; ``form`` is its type, as for ``sentence``.
 
-    Validators' ``own_words`` may not be meant for callers.
+    Without ``own_words``, leave out what a validator itself says: it may not be meant for callers.
     """
     first = error.errors(include_url=False, include_input=False)[0]
     at, is_own = place_of(first), first["type"] not in SENTENCES or first["type"] == "value_error"

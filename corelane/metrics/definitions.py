@@ -46,7 +46,7 @@ class Metric:
 
     @property
     def family(self) -> str:
-        """Return its name as a Prometheus family: without ``_total``."""
+        """Return the metric's name as a Prometheus family: without ``_total``."""
         return self.name.removesuffix("_total") if self.kind is MetricKind.COUNTER else self.name
 
 
@@ -218,7 +218,7 @@ CORE_COUNTERS = {
     "contexts_hit": "Texts that were tokenized before, and kept",
 }
 
-#: The counters of a runner's work that they are summed from.
+#: For each of these counters, the counter of a runner's work that it is summed from.
 WORK_COUNTED = {name: name.replace("contexts", "texts") for name in CORE_COUNTERS}
 CORE_WORK = {name: _counter(f"core_{name}", READ, text, "core") for name, text in CORE_COUNTERS.items()}
 

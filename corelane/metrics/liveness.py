@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-#: An older file is ignored, in seconds. A process that ended is replaced sooner, even with torch to import.
+#: A file older than this is ignored, in seconds. A process that ended is replaced sooner, even with torch to import.
 FRESH_S = 60.0
 
 #: States in which a core serves. A process with loops is ``running``.

@@ -1,7 +1,7 @@
 """The recorder: adds up what one process measures, and returns what was added since the last time.
 
 Adding is safe from any thread: it appends to a queue, which is summed up when it is read or has grown long. What was
-read is kept until the store has it. It has a number, by which the store recognises a repetition.
+read is kept until the store has it, under a number by which the store recognises a repetition.
 """
 
 import threading
@@ -69,7 +69,7 @@ class Recorder:
     def take(self) -> Delta | None:
         """Return what was added since the last flush that ``sent`` confirmed; None if nothing was.
 
-        While a flush is not confirmed, it is returned again, unchanged.
+        While a delta is not confirmed, the same delta is returned again.
         """
         with self._lock:
             if self._unsent is None:

@@ -50,7 +50,7 @@ class RedisAddress:
     primary: str = ""
     #: User and password for the Sentinels themselves.
     sentinel_login: tuple[str | None, str | None] = (None, None)
-    #: Options of TLS as the URL has them; may be empty, and always is without TLS.
+    #: The options of TLS in the URL; always empty without TLS.
     tls: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -11,7 +11,7 @@ from corelane.plugin import all_plugins
 #: The name of a service: one character of the alphabet of ids.
 CELL_NAME = r"[0-9a-hjkmnp-tv-z]"
 
-#: The kinds of CPU (``corelane.artifacts.instructions``), and this CPU's own.
+#: The kinds of CPU (``corelane.artifacts.instructions``); ``auto`` is the kind of this CPU.
 CpuKind = Literal["auto", "avx2", "avx512f", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16"]
 
 #: The settings that plugins add.
@@ -88,5 +88,5 @@ class GroupedFields(
 
     @property
     def beside_chars(self) -> tuple[int, str]:
-        """Return the most characters of what stands beside a text, and the name of the setting."""
+        """Return the most characters of what is asked about a text, and the name of the setting."""
         return self.max_question_chars, "CORELANE_MAX_QUESTION_CHARS"

@@ -33,7 +33,7 @@ class Writable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BadItem:
-    """An item that cannot be asked: its id, if it could be read, and the error."""
+    """An invalid item: its id, if that could be read, and the error."""
 
     id: str | None
     code: str
@@ -71,7 +71,7 @@ class ItemChecker:
         return item
 
     def require_valid(self, where: str, item: Item) -> None:
-        """Raise InvalidInput for an item, in its form, that this job cannot ask."""
+        """Raise InvalidInput for an item that has the right form but is not valid in this job."""
         self._task.check(self.settings, f"{where}: ", item)
         self._task.check_options(self._options, f"{where}: ", item)
         if (name := self._task.parts(item)[2]) is not None and name not in self._numbers:
@@ -94,7 +94,7 @@ class ItemChecker:
 def read_item(task: Task, form: type[Item], where: str, value: Any) -> Item:
     """Check only the form of an item and return it; raise InvalidInput with its place and the wrong field.
 
-    A version's own ``form`` says by itself what it takes.
+    The error also names what the task's items contain, unless ``form`` is a version's own.
     """
     if not isinstance(value, dict):
         raise InvalidInput(f"{where} is not a JSON object")

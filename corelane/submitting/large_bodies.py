@@ -1,7 +1,7 @@
 """Large bodies: they are read without delaying other requests, and their total size in memory is limited.
 
-A large body is parsed in a thread, one at a time, because its parser holds the GIL. The thread then rests for as long,
-so that other requests run. Large bodies in memory are limited per owner and in all; further ones wait unread.
+A large body is parsed in a thread, one at a time, because its parser holds the GIL. The thread then rests for as long
+as it parsed, so that other requests run. Large bodies in memory are limited per owner and in all; more wait unread.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ Read = TypeVar("Read")
 
 
 class BodyRoom:
-    """The room that one body takes up, until it is left or earlier."""
+    """The room that one body takes up, until ``leave`` is called or the ``with`` block ends."""
 
     def __init__(self, bodies: "LargeBodies", owner: str, size: int) -> None:
         self._bodies = bodies
@@ -86,7 +86,7 @@ class LargeBodies:
     async def read(self, owner: str, sent: bytes, parse: Callable[[bytes], Read], *, is_parsed: bool = False) -> Read:
         """Parse a body, in a thread if it is large. Owners take turns.
 
-        One that ``is_parsed`` and only to be validated goes before the owner's others: its values hold memory.
+        A body that ``is_parsed`` and only to be validated goes before the owner's others: its values hold memory.
         """
         if len(sent) <= LARGE_BYTES:
             return parse(sent)

@@ -27,11 +27,11 @@ class ModelTasks:
         self._models: dict[str, Task] = {}
 
     async def of_model(self, model: str, *, again: bool = False) -> Task:
-        """Return the task of a model, or that of models without one before there is a default model.
+        """Return the task of a model; for the default model, before there is one, the default task.
 
-        Raise UnknownModel. What is known may be old: the alias may mean a version of another task by now. Ask
-        ``again`` to be sure. Nothing is cached of a model whose version has forms of its own: the next version may have
-        others.
+        Raise UnknownModel. A cached task may be outdated, if an alias moved to a version of another task: with
+        ``again``, the alias is looked up. A model whose version has forms of its own is not cached, as its next version
+        may have others.
         """
         if not again and (found := self._models.get(model)) is not None:
             return found
@@ -44,7 +44,7 @@ class ModelTasks:
         return self._keep(model, task) if version in self._versions else task
 
     async def no_model(self, model: str) -> str:
-        """Say that there is no model of a name, and name those that are called nearly so."""
+        """Return the sentence that there is no such model, or that it is being unloaded, and name similar ones."""
         models = await self._fleet.models()
         if any(each.is_closed and model == each.version for each in models):
             return f"{model} is being unloaded; GET /v1/models lists what can be asked"
@@ -95,7 +95,7 @@ class ModelTasks:
 
 
 def no_such_model(model: str, known: Iterable[str]) -> str:
-    """Say that none of the known models is the one that was asked for."""
+    """Return the sentence that there is no such model; it names the most similar ``known`` ones."""
     meant = did_you_mean(model, sorted(set(known)))
     return f"there is no model {model[:100]!r}{meant or ';'} GET /v1/models lists what can be asked"
 

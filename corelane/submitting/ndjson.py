@@ -1,9 +1,9 @@
 """The one reader of lines of JSON (NDJSON): a job's body, the file of a batch and an input at a URL are read by it.
 
 Bytes are cut into lines, each with its number and its end; a line that is too long is not held. A line is parsed, and
-the first one may be the head of its job. A body is read as it comes into a file, from which the keeper feeds. The file
-is complete before its job is submitted. If the request fails, it is deleted; if the process dies, the keeper deletes
-it.
+the first one may be the head of its job. A body is written to a file as it comes; the keeper feeds the job from that
+file. The file is complete before its job is submitted. If the request fails, the file is deleted; if the process dies,
+the keeper deletes it.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class InputLine:
 
 
 class LineCutter:
-    """Cuts bytes that come in chunks of any size."""
+    """Cuts bytes, which come in chunks of any size, into lines."""
 
     def __init__(self, most_bytes: int, start: int = 0, number: int = 0) -> None:
         """Begin at the offset ``start``, after ``number`` lines."""
@@ -146,7 +146,7 @@ def check_line(checker: ItemChecker, line: InputLine) -> Item | BadItem:
 
 
 def read_head(settings: Settings, task: Task, where: str, value: Mapping[str, Any]) -> LinesHead | None:
-    """Return the head that a first line is, or None if it is an item; raise InvalidInput or TooLarge for a bad head."""
+    """Return a first line as the job's head; None if it is an item. Raise InvalidInput or TooLarge for a bad head."""
     form = forms(task).head
     is_item = "id" in value or not item_fields().isdisjoint(value)
     if "model" not in value and task.item.model_config.get("extra") == "allow":
@@ -163,7 +163,7 @@ def read_head(settings: Settings, task: Task, where: str, value: Mapping[str, An
 
 @cache
 def item_fields() -> frozenset[str]:
-    """Return the names of fields by which a first line is known to be an item, of any task: no head has them."""
+    """Return the fields that show that a first line is an item, for items of all tasks: no head has such a field."""
     names = {name for task in TASKS.values() for name in task.item.model_fields}
     return frozenset(names - {name for task in TASKS.values() for name in forms(task).head.model_fields} - {"id"})
 
@@ -182,19 +182,19 @@ class NdjsonBody:
     ) -> None:
         """``digest``, if given, is updated with every byte of the body.
 
-        ``large`` reads long lines, and limits those of all callers together.
+        ``large`` reads long lines, and limits the long lines of all callers together.
         """
         self._large, self._owner = large or LargeBodies(), owner
         self._settings, self._tasks = settings, tasks
         self._body, self._digest = body, digest
         self._lines = self._cut()
-        #: The number and the value of the first line, and whether that is an item.
+        #: The number and the value of the first line, and whether this line is an item.
         self._first: tuple[int, dict[str, Any]] = 0, {}
         self._is_item = False
         self.head: LinesHead = forms(task_named(DEFAULT_TASK)).head()
 
     async def read_head(self) -> None:
-        """Read up to the first item; raise InvalidInput or TooLarge."""
+        """Read the first line, and take it as the head or as an item; raise InvalidInput or TooLarge."""
         line = await anext(self._lines, None)
         if line is None:
             raise InvalidInput("the body has no lines; send one item a line, as a JSON object")
@@ -279,7 +279,7 @@ class NdjsonBody:
 async def submit_file(
     submitter: Submitter, settings: Settings, submission: Submission, admission: Admission | None = None
 ) -> Submitted:
-    """Submit a job whose items are in a file. If the job certainly does not use the file, delete it."""
+    """Submit a job whose items are in a file. Delete the file if it is certain that no job uses it."""
     files = ItemFiles(settings)
     try:
         submitted = await submitter.submit(submission, admission)

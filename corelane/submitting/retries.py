@@ -67,7 +67,7 @@ async def retry(
 def head_of(record: JobRecord, model: str, texts: Mapping[int, str], most_keep_s: int) -> JobHead:
     """Return a job's head as it was submitted, for ``model`` or, if that is empty, for the same version.
 
-    It has no time to expire: that belonged to the first submission, and may have been too short.
+    The head has no expiry: that of the first submission may have been too short.
     """
     task = task_named(record.options.task)
     return forms(task).head(

@@ -45,7 +45,7 @@ from corelane.webhooks import check_receiver
 
 Made = TypeVar("Made")
 
-#: Most attempts of one request to make its job: its version may close, or others make and delete the job meanwhile.
+#: Most attempts of one request to make its job: its version may close, or other requests make and delete the job.
 ATTEMPTS = 3
 
 #: A job of more rows than this is checked and estimated in a thread: 10,000 take up to 50 ms.
@@ -272,7 +272,7 @@ class Submitter:
 
 
 def drained_before(excess: int, own_excess: int, admission: Admission) -> float:
-    """Estimate how many tokens of all owners are drained before a job fits that passes the bounds by these tokens.
+    """Estimate how many tokens of all owners are drained before a job fits; it exceeds its bounds by these tokens.
 
     Owners share the cores, so an owner's part of what is drained is about its share of what waits.
     """
@@ -289,7 +289,7 @@ def require_few_items(settings: Settings, items: int) -> None:
 
 
 def rows_of(options: TaskOptions) -> tuple[str, int]:
-    """Return the field by which an item has several rows, empty if none, and how many it has without that field."""
+    """Return the field that gives an item several rows (empty if none), and the rows of an item without it."""
     rows_by = task_named(options.task).rows_by
     return rows_by, len(getattr(options, rows_by, None) or "1")
 
@@ -309,7 +309,7 @@ class Estimator:
         self._task = task_named(options.task)
 
     def tokens(self, item: Item) -> int:
-        """Estimate an item, however its text is given."""
+        """Estimate the tokens of an item, whether its text is its own or shared."""
         beside, text, text_id = self._task.parts(item)
         if text is not None:
             return self._task.tokens(beside, text, self._options)

@@ -39,7 +39,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a reply tells of its job beside the results. Of a batch's line the tokens are not known."""
+    """The facts of a job that a reply has apart from the results. ``tokens`` is None for a line of a batch."""
 
     id: str
     model: str

@@ -32,7 +32,7 @@ TIMED_OUT, TOO_MANY = 408, 429
 #: Longest pauses that a receiver may ask for with Retry-After, for a delivery and for all of its host, in seconds.
 LONGEST_RETRY_AFTER_S, LONGEST_HOST_PAUSE_S = 6 * 3600.0, 600.0
 
-#: Most by which a pause is lengthened at random, as a share, so that events that failed together are spread.
+#: Largest share by which a pause is lengthened at random, so that events that failed together are spread.
 JITTER = 0.2
 
 DAY_S = 24 * 3600.0

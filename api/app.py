@@ -60,7 +60,7 @@ CORS_READ = (
 #: Statuses that are counted from 0 when the process starts, so that the first errors are seen as an increase.
 BORN_STATUSES = ("500", "503")
 
-#: The modules of core's hot routes, the most frequent first, and of those that FastAPI serves.
+#: The modules of core's hot routes, the most frequent first; and the modules of routes that FastAPI serves.
 HOT = (job_lines, jobs, health, dialects)
 ROUTES = (jobs, results, events, deliveries, webhook_secrets, fleet_routes, rollout, pauses, health, tasks)
 

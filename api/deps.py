@@ -134,7 +134,7 @@ JobFilterDep = Annotated[JobFilter, Depends(get_job_filter)]
 #: A new name for a job in a path, which ``require_job_name`` checks.
 NameInPath = Annotated[str, Path(max_length=200, description="Your own name of the job: letters, digits and `._~-`.")]
 
-#: A key that marks repeated requests as the same.
+#: A key by which a repeated request is recognised.
 IdempotencyKey = Annotated[
     str | None,
     Header(
@@ -149,13 +149,13 @@ IdempotencyKey = Annotated[
 #: For routes that need the scope but not the caller.
 AS_READER = Depends(allow(Scope.READ))
 
-#: The caller of a route that takes in or changes work, of a route that shows the caller's own work, and of a route for
-#: admins.
+#: The callers of three kinds of routes: routes that accept or change work, routes that show the caller's own work, and
+#: routes for admins.
 SubmitCaller = Annotated[Caller, Depends(allow(Scope.SUBMIT))]
 ReadCaller = Annotated[Caller, Depends(allow(Scope.READ))]
 AdminCaller = Annotated[Caller, Depends(allow(Scope.ADMIN))]
 
 
 def audit(who: Caller, action: str, subject: str, detail: str = "") -> None:
-    """Log who did what, and to what: an action that steers the service, or is done to another owner's data."""
+    """Log who did what, and to what. The action steers the service, or changes another owner's data."""
     log.info("audit", key=who.name, owner=who.owner, action=action, subject=subject, detail=detail)

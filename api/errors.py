@@ -67,7 +67,7 @@ MAX_ERRORS = 20
 
 PROBLEM_TYPE = "application/problem+json"
 
-#: Paths that OpenAI's stock client uses, beside its dialects.
+#: Paths that OpenAI's stock client uses, in addition to those of ``DIALECTS``.
 OPENAI_PATHS = ("/v1/files", "/v1/batches", "/v1/models")
 
 #: OpenAI's names for kinds of errors, and for a code.
@@ -85,7 +85,7 @@ class OpenAIError(BaseModel):
 
 
 class WrongForm(RequestValidationError):
-    """A request that is not valid, the form that it should have, and what to send: the end of its sentence."""
+    """A request that is not valid, the form that it should have, and a hint what to send, for the problem's end."""
 
     def __init__(self, faults: Sequence[Any], form: type[BaseModel], hint: str) -> None:
         super().__init__(faults)
@@ -144,7 +144,7 @@ def problem(status: int, code: str, detail: str, retry_after_s: int = RETRY_AFTE
 
 
 def in_words_of_others(path: str, status: int, code: str, detail: str, param: str | None = None) -> dict[str, Any]:
-    """Return the members of a problem that other services' clients read on a path; none on Corelane's own."""
+    """Return the members that other services' clients expect in a problem on a path; none on Corelane's own paths."""
     dialect = DIALECTS.get(path)
     if dialect is None and not any(path == each or path.startswith(f"{each}/") for each in OPENAI_PATHS):
         return {}
@@ -157,7 +157,7 @@ def in_words_of_others(path: str, status: int, code: str, detail: str, param: st
 
 
 def status_for(path: str, error: errors.CorelaneError) -> int:
-    """Return the HTTP status of an error on a path: other services call a model that is not there not found."""
+    """Return the HTTP status of an error on a path. Dialects of other services reply 404 to an unknown model."""
     if isinstance(error, errors.UnknownModel) and path in DIALECTS and not DIALECTS[path].is_own:
         return 404
     return status_of(error)
@@ -219,7 +219,7 @@ def _form_of(request: Request) -> Any:
 
 
 def _place(found: Mapping[str, Any]) -> str:
-    """Return the place of a fault in a request: in its body, unless another part is named."""
+    """Return the place of a fault in a request. The place is in the body unless it names another part."""
     if found["type"] == "json_invalid":
         return "body"
     return place_of(found).removeprefix("body.")

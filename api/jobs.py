@@ -42,7 +42,7 @@ POLL_S = 5.0
 #: A wait starts a task that notices a disconnect only after this time, in seconds: lone items take milliseconds.
 LISTEN_AFTER_S = 0.05
 
-#: A late job waits this long for its request, in seconds: SDKs come back after the second of `Retry-After`.
+#: A late job waits this long for its request to be sent again, in seconds: SDKs do that after `Retry-After`, 1 s.
 AGAIN_S = 30.0
 
 #: What equal requests have in common: the owner, the path with the model in its query, and the body.
@@ -94,11 +94,11 @@ class Completions:
         self._redis_url = settings.redis_url
         self._ahead = INLINE_RESULTS
         self._waiting: dict[str, set[asyncio.Event]] = {}
-        #: What the message at the end of a job said, by job, for jobs that requests wait for.
+        #: The message that was received at the end of a job, by job, for jobs that requests wait for.
         self._notified: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
         self.is_closing = False
-        #: The name of this process where jobs tell their ends.
+        #: The name by which jobs notify this process of their ends.
         self.listener = secrets.token_hex(8)
         self._channels = Channels(keys.done(self.listener))
 
@@ -123,7 +123,7 @@ class Completions:
     def watch(self, job: str, *, follows: bool = True) -> Iterator[asyncio.Event]:
         """Yield an event that is set when the job may have become final, and when all waits end.
 
-        A job whose submission has this process as ``tell`` need not be followed.
+        ``follows`` may be false for a job whose submission names this process in ``tell``.
         """
         event = asyncio.Event()
         self._waiting.setdefault(job, set()).add(event)
@@ -293,7 +293,7 @@ def no_such_job(job_id: str) -> NotFound:
 
 
 def headers_of(submitted: Submitted, wait: CallerWait) -> dict[str, str]:
-    """Return the response headers that tell the outcome of a submission, and where to continue."""
+    """Return the response headers with the outcome of a submission and the job's address."""
     headers = {"Location": f"/v1/jobs/{submitted.record.id}"}
     if submitted.is_replayed:
         headers["Idempotent-Replayed"] = "true"
@@ -305,9 +305,9 @@ def headers_of(submitted: Submitted, wait: CallerWait) -> dict[str, str]:
 
 
 class LateJobs:
-    """Jobs that took longer than the callers of a dialect wait, who were told to send their request again.
+    """Jobs of dialects that were not final in time, so that their callers were asked to send the request again.
 
-    Such a job goes on. The same request finds it if it comes to this process, as SDKs do over the connection they keep.
+    Such a job goes on. An equal request finds the job if it reaches this process, as over the connection an SDK keeps.
     If the request does not come again in time, nobody waits for the job and it is canceled.
     """
 
@@ -316,14 +316,14 @@ class LateJobs:
         self._jobs: dict[str, tuple[str, asyncio.Task[None]]] = {}
 
     async def keep(self, asked: Asked, job: str) -> None:
-        """Keep a late job for the next equal request; cancel it if that of an equal request is kept already."""
+        """Keep a late job for the next equal request. Cancel the job if another one is kept for that request."""
         if (name := fingerprint(*asked)) in self._jobs:
             await self._store.cancel(job)
         else:
             self._jobs[name] = job, asyncio.create_task(self._cancel_later(name, job), name="late-job")
 
     async def find(self, asked: Asked) -> JobRecord | None:
-        """Return the late job of an equal request, once; None if there is none."""
+        """Return the late job of an equal request, and keep it no longer; None if there is none."""
         # No name is made while no job is late: it takes 1 ms for 2 MB.
         if not self._jobs or (name := fingerprint(*asked)) not in self._jobs:
             return None

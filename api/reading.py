@@ -1,8 +1,8 @@
 """How routes read requests: each parameter, and each JSON body, in one place.
 
-A ``PlainRoute`` is for frequent requests. It is a Starlette route: FastAPI documents it by the parameters of its
-handler, and its own fields check what is sent, but nothing else of FastAPI runs, which would take 0.5 ms of CPU. A
-``JsonRoute`` is one of FastAPI's.
+A ``PlainRoute`` is for frequent requests. FastAPI documents the route by its handler's parameters, and FastAPI's fields
+check what is sent. Nothing else of FastAPI runs, because that would take 0.5 ms of CPU. A ``JsonRoute`` is an ordinary
+route of FastAPI.
 """
 
 import inspect
@@ -22,7 +22,7 @@ from api.request_facts import LINES, content_type, has_body, is_json, read_heade
 from api.requests import NOTHING, JsonRequest, PlainRequest, require_scope
 from corelane.errors import NotJson
 
-#: How long a caller waits, as routes declare it. ``PlainRequest.waits`` reads both together.
+#: The header and the query parameter for how long a caller waits. ``PlainRequest.waits`` combines both.
 Prefer = Annotated[str | None, Header(description="`wait=N`: respond when the job is final, or after N seconds.")]
 Wait = Annotated[
     float | None, Query(ge=0, le=86_400, allow_inf_nan=False, description="The same as `Prefer: wait`, in seconds.")
@@ -32,7 +32,7 @@ Wait = Annotated[
 class PlainRoute(APIRoute):
     """A route whose handler gets the request, and the parameters that it declares; it has no dependencies.
 
-    What a caller did not send has the handler's default. All faults of a request are told together.
+    A parameter that was not sent has the handler's default. All faults of a request are reported together.
     """
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
@@ -53,7 +53,7 @@ class PlainRoute(APIRoute):
         self.app = self._serve
 
     def matches(self, scope: Scope) -> tuple[Match, Any]:
-        """Return whether this route serves a request. Most paths are only compared: each route before adds to all."""
+        """Return whether this route serves a request. Fixed paths are only compared: every route adds to the time."""
         if not self.param_convertors and scope["path"] != self.path:
             return Match.NONE, {}
         return super().matches(scope)

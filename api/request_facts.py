@@ -22,7 +22,7 @@ PROBES = ("/livez", "/readyz")
 #: The content type of bodies with one JSON value a line.
 NDJSON = "application/x-ndjson"
 
-#: The content types under which such bodies are sent; none is registered, so clients have many names for it.
+#: The content types under which bodies of lines are sent. None is registered, so clients use many names.
 LINES = (
     *(NDJSON, "application/ndjson", "application/jsonl", "application/x-jsonl"),
     *("application/jsonlines", "application/x-jsonlines", "application/json-lines"),

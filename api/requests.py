@@ -35,9 +35,9 @@ class JsonRequest(Request):
     It refuses invalid UTF-8, NaN and lone surrogates, which the standard library accepts.
     """
 
-    #: The model that validates its body, if the body is large.
+    #: The model that validates the request's body, if the body is large.
     model: type[BaseModel] | None = None
-    #: The room that its body takes up.
+    #: The room that is reserved for the request's body.
     room: BodyRoom | None = None
 
     @property
@@ -61,7 +61,7 @@ class JsonRequest(Request):
         return self.room
 
     async def body(self) -> bytes:
-        """Return the body. Its parts are joined as they come, as a caller may send each byte separately."""
+        """Return the body. Its parts are joined on arrival, because a caller may send each byte separately."""
         if not hasattr(self, "_body"):
             body = bytearray()
             async for part in self.stream():
@@ -70,7 +70,7 @@ class JsonRequest(Request):
         return self._body
 
     async def json(self) -> Any:
-        """Return the body's value, or its model if the body is large.
+        """Return the parsed body; if the body is large, as an instance of ``model``.
 
         Raise json.JSONDecodeError, which FastAPI turns into 422; TooLarge; RequestValidationError.
         """
@@ -105,7 +105,7 @@ class PlainRequest(JsonRequest):
         return CallerWait(None if seconds is None else min(seconds, most), self.receive)
 
     async def read(self, model: type[BaseModel] | None) -> Any:
-        """Return the body's value, or its model if the body is large; NOTHING if there is no body."""
+        """Return the parsed body, as an instance of ``model`` if the body is large; NOTHING if there is no body."""
         self.model = model
         try:
             return await self.json() if await self.body() else NOTHING
@@ -115,7 +115,7 @@ class PlainRequest(JsonRequest):
 
 
 class SubmitRequest(PlainRequest):
-    """A request that takes in or changes work."""
+    """A request that submits or changes work."""
 
     needs = Scope.SUBMIT
 

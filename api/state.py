@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @runtime_checkable
 class Running(Protocol):
-    """Something that runs beside requests."""
+    """An activity in the background of one API process."""
 
     def start(self) -> None:
         """Start it, in the event loop of the process."""
@@ -63,7 +63,7 @@ class AppState:
         self.pauses = PauseStore(link, bell)
         self.deliveries = DeliveryLog(link)
         self.large_bodies = LargeBodies()
-        #: What plugins add.
+        #: The objects that plugins add, by type.
         self._of_plugins: dict[type, Any] = {}
         self._running: list[Running] = []
 
@@ -80,7 +80,7 @@ class AppState:
         return found
 
     def start(self) -> None:
-        """Start what runs beside requests."""
+        """Start all activities in the background."""
         self.jobs.completions.start()
         self.flushing.start()
         for each in self._running:

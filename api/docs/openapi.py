@@ -73,7 +73,7 @@ def add_common_responses(document: dict[str, Any], *, requires_keys: bool) -> No
 
 
 def add_forms(document: dict[str, Any]) -> None:
-    """Add the forms of the tasks. A body may be valid for several tasks, so that is `anyOf`; a result is of one."""
+    """Add the forms of all tasks. A body may be valid for several tasks (`anyOf`), a result for one (`oneOf`)."""
     bodies = [forms(task).request for task in TASKS.values()]
     lines = [form for task in TASKS.values() for form in (task.item, forms(task).head)]
     results = [task.result for task in TASKS.values()]
@@ -103,7 +103,7 @@ def references(models: Sequence[type[BaseModel]]) -> list[dict[str, str]]:
 
 
 def jobs_by_task(schemas: dict[str, Any]) -> None:
-    """Let a job be one of as many forms as there are tasks: its `task` says what its results are."""
+    """Describe a job by one form for each task. The job's `task` determines the form of its results."""
     plain, forms_by_task = schemas["Job"], {}
     for task in TASKS.values():
         job = deepcopy(plain)
@@ -123,7 +123,7 @@ def jobs_by_task(schemas: dict[str, Any]) -> None:
 
 
 def describe_streams(node: Any) -> None:
-    """Describe streams as OpenAPI 3.1 can: lines as a text with the schema of a line, events by the schema of one."""
+    """Describe streams as OpenAPI 3.1 can: lines as a text with one line's schema, events by one event's schema."""
     for name, each in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
         if isinstance(each, dict) and "itemSchema" in each:
             part = each.pop("itemSchema")
@@ -134,10 +134,10 @@ def describe_streams(node: Any) -> None:
 
 
 def tell_defaults(document: dict[str, Any]) -> None:
-    """Say which fields may be missing: a client's types take a field with a default for one that is always there.
+    """Say which fields may be missing. Generated clients expect a field with a default to be always there.
 
-    In a request such a field may be left out, and in a reply it is there. So `default` is replaced by `required` in
-    schemas of replies alone, and by a sentence in all others.
+    A request may leave out a field with a default, and a reply always has it. So `default` is replaced by `required` in
+    schemas that only replies use, and by a sentence in all other schemas.
     """
     schemas = document["components"]["schemas"]
     operations = [each for path in document["paths"].values() for each in path.values()]
@@ -156,7 +156,7 @@ def tell_defaults(document: dict[str, Any]) -> None:
 
 
 def _named_in(node: Any, schemas: Mapping[str, Any]) -> set[str]:
-    """Return the names of all schemas that a part of a document refers to, and that these refer to."""
+    """Return the names of all schemas that a part of a document refers to, directly or through other schemas."""
     found, waiting = set[str](), [node]
     while waiting:
         names = set(re.findall(r"#/components/schemas/([\w.-]+)", str(waiting.pop()))) - found

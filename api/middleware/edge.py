@@ -167,7 +167,7 @@ class InnerLayer:
         body_limits: Mapping[str, tuple[int, str]],
         sections: Sequence[Section],
     ) -> None:
-        """``body_limits`` are the most bytes of a body and their setting, by path, where they differ from the usual."""
+        """``body_limits`` has, by path, the most bytes of a body and their setting, if they differ from the usual."""
         self._app, self._settings, self._sections = app, settings, sections
         self._keys, self._rates, self._body_limits = keys, rates, body_limits
         self._guards_metrics = settings.requires_keys and not settings.open_metrics
@@ -236,7 +236,7 @@ class InnerLayer:
         return path in OPEN or path.startswith(PAGE_FILES) or (path == METRICS and not self._guards_metrics)
 
     async def _identify(self, secret: str) -> Caller:
-        """Return the caller; raise the error that refuses it. Where keys are not checked, all callers are one owner."""
+        """Return the caller; raise Unauthorized for a bad key. If keys are not checked, all callers are one owner."""
         if not self._settings.requires_keys:
             return ANYBODY
         if not secret:
@@ -245,7 +245,7 @@ class InnerLayer:
         return Caller(key.owner, key.scopes, key.name)
 
     def _most_bytes(self, path: str, headers: Mapping[str, str]) -> tuple[int, str]:
-        """Return the most bytes that a body may have, and the name of the setting; empty if there is none."""
+        """Return the most bytes that a body may have, and the name of the setting that says so; empty if none does."""
         if (given := content_type(headers)) in LINES:
             return self._settings.max_upload_bytes, "CORELANE_MAX_UPLOAD_BYTES"
         usual = (FORM_BYTES, "") if given in FORMS else (self._settings.max_body_bytes, "CORELANE_MAX_BODY_BYTES")
@@ -309,7 +309,7 @@ def is_below(path: str, prefix: str) -> bool:
 
 
 def too_large(most: int, setting: str) -> TooLarge:
-    """Return the error for a body that has more bytes than it may, or than a setting allows."""
+    """Return the error for a body of more than ``most`` bytes; ``setting`` is the setting to raise, empty if none."""
     remedy = f"in several parts, or raise {setting}" if setting else "as JSON: forms are for short values"
     return TooLarge(f"the body has more than {most:,} bytes; send it {remedy}")
 
@@ -317,7 +317,7 @@ def too_large(most: int, setting: str) -> TooLarge:
 def enter_request(headers: Mapping[str, str], traceparent: str) -> str:
     """Make the request's facts the current ones, for its handlers and log lines; return the request id.
 
-    It is never reset: the response to an unforeseen error is sent outside the layers, and needs the id as well.
+    The facts are never reset: the response to an unforeseen error is sent outside the layers, and needs the id too.
     """
     request_id = read_request_id(headers.get("x-request-id", ""))
     parent = traceparent or continue_trace(headers.get("traceparent", ""))

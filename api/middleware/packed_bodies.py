@@ -18,9 +18,9 @@ GZIP = 16 + zlib.MAX_WBITS
 def unpack(
     scope: Scope, headers: Mapping[str, str], source: Receive, too_large: TooLarge, most_bytes: int
 ) -> tuple[Receive, CorelaneError | None]:
-    """Return the source of a request's body as it was before it was packed, and the error for an unknown coding.
+    """Return a source of a request's unpacked body, and an error if the body's coding is unknown.
 
-    The headers become those of a body of unknown length.
+    The scope's headers become those of a plain body of unknown length.
     """
     coding = headers["content-encoding"].strip().lower()
     if coding in ("", "identity"):
@@ -36,9 +36,9 @@ def unpack(
 
 
 def unpacked(source: Receive, too_large: TooLarge, most_bytes: int) -> Receive:
-    """Return a source of what is packed in a body; it raises InvalidInput, or ``too_large`` for a packed body of more.
+    """Return a source that unpacks a body. It raises InvalidInput, or ``too_large`` after ``most_bytes`` packed bytes.
 
-    The size of what it gives is bounded by its reader.
+    The reader of the source bounds the unpacked bytes.
     """
     unpacker, packed, taken, has_more, is_full = zlib.decompressobj(GZIP), b"", 0, True, False
 

@@ -40,10 +40,10 @@ class Section(Protocol):
 
 
 def own_cookies(sent: str) -> str:
-    """Return those of a request's cookies that are Corelane's, as they were sent.
+    """Return only Corelane's own cookies of a request, unchanged.
 
-    FastAPI reads all cookies of a request with the standard library. Before Python 3.11.10 its time grew with the
-    square of a header's length.
+    FastAPI reads all cookies of a request with the standard library. Before Python 3.11.10 that took a time that grew
+    with the square of a header's length.
     """
     pairs = (pair.strip() for pair in sent[:MOST_COOKIES].split(";"))
     return "; ".join(pair for pair in pairs if pair.startswith(OWN) and len(pair) <= MOST_CHARS)

@@ -24,7 +24,7 @@ posted = APIRouter(tags=["webhooks"])
 #: The form of a delivery's id, evt_SUBJECT_EVENT.
 DELIVERY_ID = re.compile(r"evt_[0-9a-z]{1,64}_[a-z_]{1,32}")
 
-#: The form of the cursor of dead letters: when the page's last one was given up, and its id.
+#: The form of a cursor of dead letters: the time when a page's last delivery was given up, and that delivery's id.
 CURSOR = re.compile(r"(\d{1,15})\.([0-9a-z_]{1,120})")
 
 
@@ -67,7 +67,7 @@ class DeliveryInfo(BaseModel):
 
 
 class DeliveryList(BaseModel):
-    """Deliveries, in the order in which their events happened or they were given up."""
+    """Deliveries in order of time: a job's by their events, dead letters by when they were given up."""
 
     object: Literal["list"] = "list"
     data: list[DeliveryInfo]
@@ -133,7 +133,7 @@ async def get_delivery(delivery_id: DeliveryId, state: StateDep, caller: ReadCal
 
 @router.post("/deliveries/{delivery_id}/redeliver", status_code=202)
 async def redeliver(delivery_id: DeliveryId, state: StateDep, caller: SubmitCaller) -> DeliveryInfo:
-    """Post an event again now: the same `webhook-id` and bytes, a new signature, and all of its attempts.
+    """Post an event again now, with the same `webhook-id` and bytes, a new signature and a full set of attempts.
 
     A delivery that is under way goes on unchanged. May be repeated.
     """

@@ -64,7 +64,7 @@ def handler_of(dialect: Dialect) -> Callable[..., Awaitable[Response]]:
 async def respond(dialect: Dialect, request: PlainRequest, body: Any, wait: CallerWait, named: str | None) -> Response:
     """Submit the items of a request, and reply with their results.
 
-    If they take longer, the reply is 202 with the job in Corelane's own dialect. In others NotInTime is raised.
+    If the wait ends first, Corelane's own dialect replies 202 with the job. Other dialects raise NotInTime.
     """
     state, owner = request.app_state, request.owner
     try:
@@ -104,7 +104,7 @@ async def respond(dialect: Dialect, request: PlainRequest, body: Any, wait: Call
 
 
 async def ask(state: AppState, job: Submission, wait: CallerWait, asked: Asked | None) -> Submitted:
-    """Submit a job and wait for it, or for the late one of an equal request; raise NotInTime.
+    """Submit a job, or find the late job of an equal request, and wait for it; raise NotInTime.
 
     If ``asked`` is None, a job that is not final is returned. If the caller disconnects, the job is canceled: its id
     was not given out, and this route has no ``Idempotency-Key``.

@@ -122,7 +122,7 @@ class ModelInfo(BaseModel):
 
 
 class ModelList(BaseModel):
-    """Every version that takes jobs or still has some."""
+    """Every version that takes jobs or still has open jobs."""
 
     object: Literal["list"] = "list"
     data: list[ModelInfo]

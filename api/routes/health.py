@@ -26,7 +26,7 @@ hot = APIRouter(tags=["health"], route_class=PlainRoute)
 
 
 class Detail(BaseModel):
-    """Work beside the items: red once it has waited for 30 s although it could go on."""
+    """One kind of work other than answering items. Red: the work has waited for 30 s although it could go on."""
 
     state: Literal["green", "red"]
     waits_s: float = 0.0
@@ -37,7 +37,7 @@ class Detail(BaseModel):
 
 
 class Health(BaseModel):
-    """Alive or ready, and the state of other work: red details need an operator, and cost nothing else."""
+    """Whether the service is alive or ready. A red detail of other work needs an operator, but changes no status."""
 
     status: str = "ok"
     cores: int | None = None
@@ -82,7 +82,7 @@ async def ready(state: StateDep) -> Health:
 
 @router.get("/metrics", include_in_schema=False)
 async def metrics(state: StateDep) -> Response:
-    """Return Prometheus metrics of the whole service; while Redis is away or takes no writes, what can be known."""
+    """Return Prometheus metrics of the whole service; while Redis is away or takes no writes, those still known."""
     with suppress(Unavailable):
         await state.flushing.flush()
     try:

@@ -62,7 +62,7 @@ LINES_BODY = {"requestBody": {"content": {NDJSON: {"schema": {"type": "string", 
 
 EXAMPLES: Any = {name: example for task in TASKS.values() for name, example in task.job_examples.items()}
 
-#: A job as it came: what its items and options are depends on the task of its model.
+#: A job before it is validated: the task of the job's model determines the form of items and options.
 JobBody = Annotated[dict[str, Any], Body(openapi_examples=EXAMPLES)]
 
 
@@ -70,7 +70,7 @@ JobBody = Annotated[dict[str, Any], Body(openapi_examples=EXAMPLES)]
 async def submit_job(
     request: SubmitRequest, body: JobBody, key: IdempotencyKey = None, wait: Wait = None, prefer: Prefer = None
 ) -> Response:
-    """Take in a job. It is kept before this responds: from then on it is answered, once, whatever dies."""
+    """Submit a job. It is stored before this responds. From then on it is answered, once, whichever process dies."""
     return await take_body(request, body, request.waits(wait, prefer), key=key)
 
 
@@ -78,9 +78,9 @@ async def submit_job(
 async def put_job(
     request: SubmitRequest, job_id: NameInPath, body: JobBody, wait: Wait = None, prefer: Prefer = None
 ) -> Response:
-    """Take in a job under a name of your own, or find it: the same body again is the same job, another one is refused.
+    """Submit a job under a name of your own. The same body again returns the same job; another body is refused.
 
-    Wherever a job's id stands in an address, its name may. It lives as long as the job.
+    In every address the name can replace the job's id. The name is kept as long as the job.
     """
     require_job_name(job_id)
     return await take_body(request, body, request.waits(wait, prefer), name=job_id)
@@ -89,7 +89,7 @@ async def put_job(
 async def take_body(
     request: PlainRequest, given: dict[str, Any], wait: CallerWait, *, key: str | None = None, name: str | None = None
 ) -> Response:
-    """Validate a body by the form of its model's task, and take in the job.
+    """Validate a body by the form of its model's task, and accept the job.
 
     If the model was moved to a version of another task, the body is read again by the form of that task.
     """
@@ -134,7 +134,7 @@ def read_form(given: dict[str, Any], task: Task, _: bytes = b"") -> JobRequest:
 
 
 def is_of_items(fault: Mapping[str, Any]) -> bool:
-    """Return whether a fault of a job may be one of its items: in `items`, an unknown field, or that there are none."""
+    """Return whether a fault of a job may concern its items: it is in `items`, an unknown field, or missing items."""
     at = fault["loc"]
     if fault["type"] == "extra_forbidden":
         return bool(at[0] != "options")
@@ -150,9 +150,9 @@ async def take_job(
     key: str | None = None,
     name: str | None = None,
 ) -> Response:
-    """Take in a job, once if it has a key or a name, and respond with it.
+    """Accept a job, once if it has a key or a name, and respond with the job.
 
-    ``sent`` is the body as received. The request drops a large one, so that none stays in memory while a caller waits.
+    ``sent`` is the body as received. The request drops a large body, so that it leaves memory while a caller waits.
     """
     state, caller = request.app_state, request.caller
     job_id, once = new_job_id(cell=state.settings.cell), None
@@ -199,7 +199,7 @@ async def list_jobs(
     limit: Annotated[int, Query(ge=1, le=100, description="Most jobs in a page.")] = 20,
     after: Annotated[str | None, Query(max_length=40, description="Cursor of an earlier page's `next`.")] = None,
 ) -> JobList:
-    """List your jobs, newest first, without their results. Jobs that come and go between two pages move no other.
+    """List your jobs, newest first, without their results. Jobs that come or go between two pages do not shift others.
 
     With filters a page may be short, or empty, though `has_more` says to go on.
     """
@@ -260,7 +260,7 @@ async def cancel_job(job_id: JobId, state: StateDep, caller: SubmitCaller) -> Jo
 async def retry_job(request: SubmitRequest, job_id: JobInPath, wait: Wait = None, prefer: Prefer = None) -> Response:
     """Ask again for the items of a final job that failed, were canceled or expired: a new job, `retry_of` this one.
 
-    It has this job's options, and may be asked for again: a job is retried once, and its retry by itself.
+    The new job has the same options. A job has one retry, which repeated calls return; the retry can be retried too.
     """
     state, caller, patience = request.app_state, request.caller, request.waits(wait, prefer)
     submitted = await take_retry(state, await find_job(state, caller, job_id), caller)

@@ -18,16 +18,16 @@ NamePath = Annotated[str, Path(max_length=210, description="A version, NAME@FING
 
 @router.get("")
 async def list_pauses(state: StateDep, caller: ReadCaller) -> PauseList:
-    """List what is paused, the longest pause first; owners for keys of scope `admin`, where keys are checked."""
+    """List what is paused, the longest pause first. Where keys are checked, only scope `admin` sees paused owners."""
     pauses = await state.pauses.read()
     return PauseList(data=pauses.shown(with_owners=state.jobs.sees_all(caller)))
 
 
 @router.put("/{kind}/{name:path}")
 async def pause(kind: KindPath, name: NamePath, state: StateDep, caller: AdminCaller) -> Pause:
-    """Take no new work for a version, or of an owner, until it is resumed. Work in flight ends.
+    """Stop new work for a version or an owner until it is resumed. Work in flight is finished.
 
-    Jobs are taken in and wait; each says so in `waiting_for`. May be repeated: the first pause stays.
+    New jobs are accepted and wait; each says so in `waiting_for`. May be repeated: the first pause stays.
     """
     require_allowed(state, caller, kind, name)
     found, is_new = await state.pauses.pause(kind, name, caller.name or caller.owner)
@@ -38,7 +38,7 @@ async def pause(kind: KindPath, name: NamePath, state: StateDep, caller: AdminCa
 
 @router.delete("/{kind}/{name:path}", status_code=204)
 async def resume(kind: KindPath, name: NamePath, state: StateDep, caller: AdminCaller) -> Response:
-    """Have a version or an owner go on. May be repeated."""
+    """End the pause of a version or an owner. May be repeated."""
     require_allowed(state, caller, kind, name)
     if await state.pauses.resume(kind, name):
         audit(caller, "resume", f"{kind} {name}")

@@ -29,7 +29,7 @@ STREAM_PAGE = 500
 STREAM_POLL_S = 0.5
 
 
-#: The other form of all results.
+#: The NDJSON form of a job's results, for the OpenAPI document.
 STREAMED: dict[int | str, dict[str, Any]] = {
     200: {"content": {NDJSON: {"itemSchema": {"$ref": "#/components/schemas/Result"}}}}
 }

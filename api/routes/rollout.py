@@ -113,9 +113,9 @@ class AliasList(BaseModel):
 
 @router.post("/cores/{core:path}/models", status_code=202)
 async def load_model(core: CorePath, request: LoadRequest, state: StateDep, caller: AdminCaller) -> PlacementInfo:
-    """Have a core, or all, load a version: checked, warm in every bucket, and only then served.
+    """Have one core, or all, load a version. The version is served once it is checked and warm in every bucket.
 
-    Other versions are served meanwhile. Asking again has cores that failed try again.
+    Other versions are served meanwhile. A repeated request makes cores that failed try again.
     """
     await require_core(state, core)
     version = resolve(state, request.model)
@@ -131,7 +131,7 @@ async def reload_model(
 ) -> PlacementInfo:
     """Have a core, or all that hold a version, load its artifact again after it was compiled or calibrated in place.
 
-    The old one is served until the new one is warm, and further on if that does not load: `GET /v1/cores` says why.
+    The old one is served until the new one is warm. It stays if the new one does not load: `GET /v1/cores` says why.
     """
     await require_core(state, core)
     given = request.manifest_sha256 if request else None
@@ -155,10 +155,10 @@ async def unload_model(
         Query(description="At once: jobs that wait for it go on waiting until it is loaded again, or they end."),
     ] = False,
 ) -> PlacementInfo:
-    """Have a core, or all, unload a version. From `all` it takes no more jobs and leaves once its last job is final;
-    from one core, once another holds it.
+    """Have one core, or all, unload a version. With `all` the version takes no more jobs, and leaves once its last job
+    is final. With one core it leaves once another core holds it.
 
-    Refused while an alias means it, or if it would leave its only core.
+    Refused while an alias means the version, or if the one core is the only one that holds it.
     """
     await require_core(state, core)
     version = await known_version(state, version)
@@ -180,8 +180,8 @@ async def list_aliases(state: StateDep) -> AliasList:
 
 @router.put("/aliases/{alias}")
 async def set_alias(alias: AliasPath, request: AliasRequest, state: StateDep, caller: AdminCaller) -> AliasInfo:
-    """Make an alias mean a version, or several by weight: each job goes to one of them, jobs with the same `sticky_key`
-    to the same. Jobs already submitted keep theirs.
+    """Make an alias mean one version, or several by weight. Each job goes to one version, and jobs with the same
+    `sticky_key` go to the same one. Jobs already submitted keep their version.
     """
     if not ALIAS_NAME.match(alias):
         raise InvalidInput("an alias is lower-case letters, digits, `.`, `_` and `-`, at most 100")

@@ -57,7 +57,7 @@ async def create_webhook_secret(body: Overlap, secrets: SecretsDep, caller: Subm
 async def rotate_webhook_secret(body: Overlap, secrets: SecretsDep, caller: SubmitCaller) -> NewWebhookSecret:
     """Make the next secret. Its value is in this response, and never shown again.
 
-    For `overlap_s` what signed until now signs as well, so receivers may change at any time; then it ends.
+    For `overlap_s` the secrets that signed until now sign as well, then they end. Receivers may change meanwhile.
     """
     return await _make(body, secrets, caller, is_rotation=True)
 

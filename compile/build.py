@@ -61,7 +61,7 @@ def build(
     """Compile, verify and publish; raises CompileFailed, or ModelRefused if the model is at fault.
 
     ``options`` are for the compilers of some targets. With ``eval_set`` the loss of F1 is measured on its items
-    instead of on the samples, on the CPU. With ``cpu_kind`` the artifact lies beside those for other kinds of CPU.
+    instead of on the samples, on the CPU. With ``cpu_kind`` the artifact lies next to those for other kinds of CPU.
     Raises SetupError if a format's library is not installed.
     """
     options, root = options or TargetOptions(), settings.artifact_root
@@ -107,7 +107,7 @@ def check_request(target: str, dtype: str, format: str, options: TargetOptions) 
 def check_kind(cpu_kind: str | None, target: str, dtype: str) -> str:
     """Return the CPU kind to compile for, or an empty string if none was given.
 
-    Raises CompileFailed if this CPU cannot run as that kind, or if it would have to measure dtypes for another kind.
+    Raises CompileFailed if this CPU cannot run as that kind, or if dtypes would have to be measured for another kind.
     """
     if cpu_kind is None:
         return ""
@@ -203,7 +203,7 @@ def choose_formats(dtype: str, format: str, eval_set: EvalSet | None) -> list[Fo
 
 
 def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> Method:
-    """Return how to compile for the CPU in one way; ``kind`` places the artifact beside those for other kinds.
+    """Return how to compile for the CPU in one way; ``kind`` places the artifact next to those for other kinds.
 
     TorchScript is traced again at lengths for which a trace does not hold; other formats have one graph for all.
     """

@@ -43,7 +43,7 @@ class Method:
     on that bucket's probe. ``write`` puts the result into a file and returns its bytes; ``file`` names that file.
     ``least_equal`` is the share of the samples' results that must be equal. ``evaluate`` measures the loss of F1 and
     may raise Disagreement. ``fixed_rows`` says that a batch must fill its bucket. ``cpu_kind`` names the folder of an
-    artifact that lies beside those for other CPU kinds. ``threads`` says that several threads may run a loaded file.
+    artifact next to those for other CPU kinds. ``threads`` says that several threads may run a loaded file.
     """
 
     label: str
@@ -128,7 +128,7 @@ def _write_file(method: Method, bucket: Bucket, probe: Probe, aside: Path) -> tu
 
 
 def _count_held(method: Method, compiled: Any, probes: Sequence[Probe]) -> int:
-    """Return how many of the next buckets a result works for."""
+    """Return for how many of the next buckets the compiled network works, up to the first for which it does not."""
     return sum(1 for _ in takewhile(lambda probe: method.holds(probe, compiled), probes))
 
 

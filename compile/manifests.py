@@ -82,7 +82,7 @@ def make_bucket(bucket: Bucket, file: str, size: int, compile_s: float, neffs: S
 
 
 def with_measures(bucket: BucketFile, compared: BucketComparison) -> BucketFile:
-    """Return the bucket with its time and its error."""
+    """Return the bucket's record with the measured time and error."""
     measured = {"batch_ms": round(compared.batch_s * 1000, 3), "max_logit_error": compared.logit_error}
     return bucket.model_copy(update=measured)
 
@@ -95,7 +95,7 @@ def make_manifest(
     compared: Sequence[BucketComparison] = (),
     loss: F1Loss = NO_LOSS,
 ) -> Manifest:
-    """Return the manifest of these buckets in ``folder``; without comparisons a draft, to load the buckets."""
+    """Return the manifest of the buckets in ``folder``; without ``compared`` a draft, by which they can be loaded."""
     source = plan.model.source
     schema_version: Literal[1, 2, 3, 4] = 1 if plan.model.spec.template is None else 2
     if len({bucket.length for bucket in buckets}) < len(buckets):

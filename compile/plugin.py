@@ -1,4 +1,4 @@
-"""The door of the compiler: what a plugin provides so that Corelane compiles for its targets and to its formats."""
+"""The plugin interface of the compiler: what a plugin provides to compile for its targets and to its formats."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
-    """What `corelane compile` was told for a target's compiler alone.
+    """The options of `corelane compile` that only a target's own compiler reads.
 
     ``python`` is the interpreter with the compiler's packages; None means the usual one.
     """
@@ -46,9 +46,9 @@ class TargetOptions:
 class TargetCompiler(Protocol):
     """Compiles for a target that a plugin adds."""
 
-    #: Whether the usual ladder has buckets of one row beside those of several.
+    #: Whether the usual ladder also has buckets of one row.
     lone_rows: bool
-    #: Whether it takes the options that ``TargetOptions.named`` names.
+    #: Whether the compiler takes the options that ``TargetOptions.named`` names.
     takes_options: bool
 
     def check(self, dtype: str, options: TargetOptions) -> str:
@@ -62,7 +62,7 @@ class TargetCompiler(Protocol):
         ...
 
     def verify(self, name: str, settings: "Settings", report: "Report", python: str | None) -> "Artifact":
-        """Verify, on this machine's device, what was compiled without one; raises CompileFailed."""
+        """Verify, on this machine's device, an artifact that was compiled without a device; raises CompileFailed."""
         ...
 
 
@@ -86,7 +86,7 @@ class FormatGraph:
 class FormatCompiler(Protocol):
     """Compiles for the CPU to a format that a plugin adds."""
 
-    #: ``way`` ends with its dtype. ``auto`` takes it only if it is ``least_gain`` times as fast as the best one before.
+    #: ``way`` ends with the dtype. ``auto`` takes a way only if it is ``least_gain`` times as fast as the best before.
     way: "Way"
     least_gain: float
 
@@ -103,11 +103,11 @@ class CompilePlugin(Plugin):
     """A plugin that compiles for targets or formats which it runs too (``corelane.engine.backends.plugin``)."""
 
     def target_compilers(self) -> Mapping[str, TargetCompiler]:
-        """Return the compilers for its targets, by the target's name."""
+        """Return the compilers for the plugin's targets, by the target's name."""
         return {}
 
     def format_compilers(self) -> Mapping[str, FormatCompiler]:
-        """Return the compilers to its formats, by the format's name."""
+        """Return the compilers to the plugin's formats, by the format's name."""
         return {}
 
 

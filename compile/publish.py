@@ -1,6 +1,6 @@
 """Publish an artifact completely or not at all: write it to a folder aside, then rename that folder.
 
-A failure on the way (a full disk, Ctrl-C) leaves the artifacts as they were and nothing beside them. Only a killed
+A failure on the way (a full disk, Ctrl-C) leaves the artifacts as they were, and no other files. Only a killed
 process leaves its folder behind. A later build removes that folder once it is too old to be in use.
 """
 

@@ -20,8 +20,8 @@ from corelane.errors import CompileFailed
 #: One of the choices of ``auto``: a dtype in TorchScript, or another format's name and a dtype.
 Way = str
 
-#: The most exact way first, and how many times as fast as the best way before it a way must be. A few percent of speed
-#: are not worth int8: its logits are some four times as far from those in fp32 as bf16's are.
+#: The ways, the most exact first. Each must be this many times as fast as the best way before it. A few percent of
+#: speed are not worth int8: its logits are some four times as far from those in fp32 as bf16's are.
 LEAST_GAIN: Mapping[Way, float] = {"fp32": 1.0, "bf16": 1.05, "int8": 1.25}
 
 
@@ -47,7 +47,7 @@ def results_needed(dtype: NumberFormat, automatic: bool, evaluated: bool = False
 
 
 def run_trial(probe: Probe, candidates: Mapping[Way, Callable[[], Pass]], evaluated: bool) -> Trial:
-    """Compile, check and time each candidate; one that cannot be compiled or does not agree is not sound.
+    """Compile, check and time each candidate; a candidate that fails to compile or does not agree is not ``sound``.
 
     ``evaluated`` says that an eval set will judge the results of the whole artifact.
     """

@@ -54,8 +54,8 @@ TOLERANCES: dict[NumberFormat, Tolerance] = {
 #: machine ran only once.
 REPEATS = 3
 
-#: A trace works at another length if its |Δlogit| to the network is at most this there. It is then 0 (BERT, RoBERTa and
-#: DistilBERT, every dtype); if a length was recorded as a constant it is far larger.
+#: A trace works at another length if its |Δlogit| to the network is at most this. The |Δlogit| of a trace that works is
+#: 0 (BERT, RoBERTa and DistilBERT, every dtype); if a length was recorded as a constant, it is far larger.
 SAME_LOGIT = 1e-4
 
 Candidate = TypeVar("Candidate")
@@ -123,7 +123,7 @@ def _compare_results(probe: Probe, got: Sequence[Logits]) -> BucketComparison:
 
 
 def holds(probe: Probe, traced: Pass, network: Pass) -> bool:
-    """Tell whether a trace made at another length gives the network's logits at the probe's length."""
+    """Return whether a trace made at another length gives the network's logits at the probe's length."""
     parts = [batch.first(len(rows) + 1) for batch, rows in zip(probe.batches, probe.rows, strict=True)]
     # transformers makes no mask if no token is hidden; a trace has one.
     part = next((part for part in reversed(parts) if not part.attention_mask.all()), parts[-1])
@@ -227,7 +227,7 @@ def _repeat(probe: Probe, run: Pass, before: Logits) -> tuple[float, float]:
 
 
 def _takes_fewer_rows(probe: Probe, run: Pass, tolerance: float) -> bool:
-    """Tell whether batches of one row, and of one row less than full, give the logits of those rows in a full batch."""
+    """Return whether batches of one row, and of one row less than full, give the logits of a full batch."""
     batch, rows = probe.batches[0], len(probe.rows[0])
     for count in {1, max(1, rows - 1)}:
         part = batch.first(count)
@@ -241,7 +241,7 @@ def _takes_fewer_rows(probe: Probe, run: Pass, tolerance: float) -> bool:
 
 
 def _takes_shorter_rows(probe: Probe, run: Pass, tolerance: float) -> bool:
-    """Tell whether the first batch gives the same logits if it is cut to its longest row, and at lengths between."""
+    """Return whether the first batch gives the same logits if cut to its longest row, and at lengths between."""
     batch, expected, rows = probe.batches[0], probe.expected[0], len(probe.rows[0])
     longest = int(batch.attention_mask.sum(axis=1).max())
     for length in {longest, min(batch.bucket.length, cut_to(longest))}:

@@ -26,14 +26,14 @@ class Padding:
 
 
 class Blank:
-    """Sets the values at padding to zero, as beyond the edge of a text. ``axis`` of the tensor counts tokens."""
+    """A hook that sets values at padding to zero, as beyond a text's edge. ``axis`` is the tensor's axis of tokens."""
 
     def __init__(self, padding: Padding, axis: int) -> None:
         self.padding = padding
         self.axis = axis
 
     def __call__(self, _module: nn.Module, args: Any, output: Any = None) -> Any:
-        """Blank a module's input if this hook runs before it, or its output if it runs after it."""
+        """Zero a module's input at padding if called before the module runs, or its output if called after that."""
         if output is not None:
             return output * self._mask(output)
         return (args[0] * self._mask(args[0]), *args[1:])
@@ -103,7 +103,7 @@ class WindowedAttention(nn.Module):
 
 
 def _blank(network: Any, places: Mapping[str, tuple[int, bool]]) -> None:
-    """Blank padding at the modules in ``places``. For each it has the axis of tokens, and True to blank the output."""
+    """Zero padding at the modules in ``places``: by name, the axis of tokens, and whether to zero the output."""
     padding = Padding()
     network.register_forward_pre_hook(padding, with_kwargs=True)
     for name, module in network.named_modules():
@@ -158,7 +158,7 @@ ADAPTED = {
 
 
 def is_adapted(network: Any) -> bool:
-    """Tell whether a network is compiled in a changed form."""
+    """Return whether a network is compiled in a changed form."""
     return network.config.model_type in ADAPTED
 
 

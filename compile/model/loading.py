@@ -85,7 +85,7 @@ def load_model(source: ModelSource) -> SourceModel:
 
 
 def check_lengths(model: SourceModel, ladder: Sequence[Bucket]) -> None:
-    """Check that the model has positions for each bucket; raises CompileFailed, with a ladder that fits."""
+    """Check that the model has positions for each bucket; raises CompileFailed, which names a ladder that fits."""
     fitting = ",".join(map(str, fitting_buckets(model.max_positions)))
     for bucket in ladder:
         if model.max_positions is not None and bucket.length > model.max_positions:

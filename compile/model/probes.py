@@ -32,7 +32,7 @@ class Probe:
 
     @property
     def found(self) -> Mapping[int, Any]:
-        """Return what the eager network says of each sample."""
+        """Return the eager network's result for each sample, by the sample's number."""
         return self.task.found(self.rows, self.expected)
 
 

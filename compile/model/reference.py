@@ -27,11 +27,11 @@ class TaskNetwork(nn.Module):
         self.task = task
 
     def with_network(self, network: Any) -> "TaskNetwork":
-        """Return the same around another form of the network."""
+        """Return this interface around another form of the network."""
         return TaskNetwork(network, self.passes_token_types, self.task).eval()
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor) -> tuple[Tensor, ...]:
-        """Return the outputs that the task keeps, each rows × …."""
+        """Return the outputs that the task keeps. The first axis of each output counts rows."""
         types = {"token_type_ids": token_type_ids} if self.passes_token_types else {}
         outputs = self.network(input_ids=input_ids, attention_mask=attention_mask, **types)
         return tuple(outputs[name].float() for name in self.task.outputs)
@@ -64,9 +64,9 @@ def official_run(model: SourceModel, reference: TaskNetwork) -> Pass:
 
 
 def put_together(task: CompileTask, found: Mapping[int, Logits], batch: WindowBatch) -> Logits:
-    """Return the outputs of a batch from those of single rows, by their places; others, and hidden tokens, are zeros.
+    """Return the outputs of a batch from those of single rows, by row. Missing rows, and padding, are zeros.
 
-    There must be one row at least.
+    ``found`` must have at least one row.
     """
     rows, length = batch.input_ids.shape
     arrays: list[Any] = []

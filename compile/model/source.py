@@ -38,7 +38,7 @@ SMALL_FILES = (
     "*.model",
 )
 
-#: What the format of sentence-transformers adds.
+#: The files that the format of sentence-transformers adds to a model.
 SENTENCE_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "*_*/config.json")
 
 #: Weight files, by preference: a later kind counts only if there is no file of an earlier one.
@@ -69,7 +69,7 @@ class ModelSource:
 def find_source(model: str, endpoint: str | None = None, task: str | None = None) -> ModelSource:
     """Find a model, and download it if necessary; raises ModelRefused, or CompileFailed if the hub does not respond.
 
-    ``endpoint`` is the hub's address, None for the default; ``task`` is the one that its head says if None.
+    ``endpoint`` is the hub's address, None for the default; if ``task`` is None, the model's head determines it.
     """
     label, folder = _find_folder(model, endpoint)
     if not (folder / CONFIG_NAME).is_file():
@@ -126,7 +126,7 @@ def _download(model: str, endpoint: str | None) -> Path:
 
 
 def _task_of(label: str, folder: Path) -> str:
-    """Return the task that a model was made for; that of models without one if its config cannot be read."""
+    """Return the task that a model was made for; the default task if its config cannot be read."""
     try:
         config = json.loads((folder / CONFIG_NAME).read_bytes())
         return task_of(label, config.get("architectures") or [], folder, config)

@@ -1,7 +1,7 @@
 """Find out from a tokenizer how it joins a pair of texts.
 
 The tokenizer joins a pair of texts and says for each token which text it is from. The tokens from neither are the
-template. The token that stands for nothing is that of training scripts (``run_qa``): [CLS], or else the first.
+template. The token for "no answer" is that of training scripts (``run_qa``): [CLS], or else the first.
 """
 
 from itertools import pairwise
@@ -70,7 +70,7 @@ def _read_single(label: str, fast: Any, typed: bool) -> Template:
 
 
 def uses_types(fast: Any, config: Any) -> bool:
-    """Tell whether the model was trained with its tokenizer's token types."""
+    """Return whether the model was trained with its tokenizer's token types."""
     if "token_type_ids" in fast.model_input_names:
         return True
     made_by = str(getattr(config, "transformers_version", None) or "4")
@@ -87,7 +87,7 @@ def _split(sequences: list[int | None], ids: list[int], types: list[int]) -> tup
 
 
 def _null_is_last(label: str, fast: Any, ids: list[int]) -> bool:
-    """Tell whether the token that stands for nothing is the last; raises ModelRefused if it is in the middle."""
+    """Return whether the token for "no answer" is the last; raises ModelRefused if it is in the middle."""
     at = ids.index(fast.cls_token_id) if fast.cls_token_id in ids else 0
     if at not in (0, len(ids) - 1):
         raise ModelRefused(f"{label} has its {fast.cls_token} in the middle of a row, and Corelane does not know that")

@@ -28,15 +28,15 @@ Row = tuple[int, Any, "Window"]
 class CompileTask(ABC):
     """One task, as the compiler sees it."""
 
-    #: Its name (``corelane.tasks``).
+    #: The task's name (``corelane.tasks``).
     name: str
-    #: How the names of architectures end that have its head; empty if it takes networks without one.
+    #: Endings of the names of architectures with the task's head; empty if the task takes networks without a head.
     heads: tuple[str, ...]
-    #: The class of transformers that loads them.
+    #: The class of transformers that loads the task's networks.
     loader: str
     #: The fields of a network's output that are kept, in order.
     outputs: tuple[str, ...]
-    #: What a network without trained weights for the head was not trained to do.
+    #: What a trained head does, in words, for the refusal of a network whose head has no trained weights.
     trained_to: str
     #: Whether the outputs have an entry for each token of a row, or one for the row.
     per_token = True
@@ -44,7 +44,7 @@ class CompileTask(ABC):
     short_texts = False
     #: Whether the loss of F1 is measured.
     measures_loss = False
-    #: Files of a model beside the usual ones that change its results.
+    #: Further files of a model that change its results.
     files: tuple[str, ...] = ()
 
     @property
@@ -76,7 +76,7 @@ class CompileTask(ABC):
 
     @abstractmethod
     def found(self, parts: "Sequence[Sequence[Row]]", logits: "Sequence[Logits]") -> Mapping[int, Any]:
-        """Return what must be equal for each sample, by its number; ``parts`` are the rows of each batch."""
+        """Return, by the sample's number, the result that must be equal; ``parts`` are the rows of each batch."""
 
     def measure_loss(
         self,
@@ -87,7 +87,7 @@ class CompileTask(ABC):
         run: "Pass",
         eval_set: EvalSet | None,
     ) -> F1Loss:
-        """Have both models read items cut for a ladder, and compare; raises CompileFailed if none fits."""
+        """Have both models read items cut for a ladder, and compare the F1; raises CompileFailed if none fits."""
         raise NotImplementedError
 
     def divergence(self, expected: "Logits", got: "Logits") -> float:

@@ -43,7 +43,7 @@ PROGRAM = "Ada Lovelace wrote the first program. Byron was a poet."
 
 EVERYTHING = " ".join((ORCHESTRA, LIGHTHOUSE, PROCESSOR, BAKERY, RIVER, GLACIER))
 
-#: Short ones first: a word, a sentence, passages, and one that no bucket holds.
+#: The sample texts, short ones first: a word, a sentence, passages, and one that no bucket holds.
 SAMPLES = (
     "Splendid!",
     "The parcel never came, and nobody called back.",

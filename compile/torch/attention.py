@@ -98,7 +98,7 @@ def weigh(
 def excess(module: Any, query: Tensor, key: Tensor) -> int:
     """Return how far a layer's largest score is above ``MIDDLE``. It is measured once, on the layer's first text.
 
-    So the traced network and the eager one, with which it is compared, subtract the same at every length.
+    So the traced network and the eager one, with which it is compared, subtract the same number at every length.
     """
     if module not in EXCESSES:
         largest = float(torch.matmul(query.float(), key.float().transpose(2, 3)).max())
@@ -108,13 +108,13 @@ def excess(module: Any, query: Tensor, key: Tensor) -> int:
 
 @cache
 def compiled_weigh() -> Any:
-    """Return ``weigh`` as TorchScript, which a trace takes in whole."""
+    """Return ``weigh`` as TorchScript, which a trace includes as it is."""
     with torchscript_warnings_silenced():
         return torch.jit.script(weigh)
 
 
 def hides_keys_alone(mask: Tensor) -> bool:
-    """Tell whether a mask, rows × 1 × length × length, is the same for every query; called once, while tracing."""
+    """Return whether a mask, rows × 1 × length × length, is the same for every query; called once, while tracing."""
     return bool((mask == mask[:, :, :1, :]).all())
 
 

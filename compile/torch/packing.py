@@ -43,7 +43,7 @@ graph(%x, %packed, %bias, %post, %scalars, %none, %form):
 
 
 def packs(dtype: str) -> bool:
-    """Tell whether linear layers of this dtype are packed on this machine."""
+    """Return whether linear layers of this dtype are packed on this machine."""
     if platform.machine() not in MACHINES or not torch.backends.mkldnn.is_available():
         return False
     return dtype == "fp32" or (dtype == "bf16" and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()))

@@ -46,7 +46,7 @@ class Places:
         self.parts: list[Tensor] = []
 
     def read(self, _: Any, __: Any, named: dict[str, Any]) -> None:
-        """Find the places from the mask of a pass, before it."""
+        """Find the places from the mask of a pass, before the pass runs."""
         self.mask, self.parts = named["attention_mask"], []
         self.tokens, self.numbers, self.pieces = compiled(find_places)(self.mask, self.heads)
 

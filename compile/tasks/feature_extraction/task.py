@@ -16,7 +16,7 @@ from corelane.tasks.feature_extraction.pooling import pool
 from corelane.tasks.feature_extraction.task import FeatureExtraction
 from corelane.tasks.feature_extraction.wire import EmbeddingOptions
 
-#: Least cosine of two vectors that count as equal. Those of bf16 have 0.9995 and more, those of int8 0.99.
+#: Least cosine of two vectors that count as equal. Vectors in bf16 reach 0.9995 and more, in int8 0.99.
 SAME_DIRECTION = 0.98
 
 
@@ -32,13 +32,13 @@ class Embedding(CompileTask):
     files = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "*_*/config.json")
 
     def is_made_for(self, architectures: Sequence[str], folder: Path, config: Mapping[str, Any]) -> bool:  # noqa: ARG002
-        """Return whether it has sentence-transformers' files, which cross-encoders may have too, or no head."""
+        """Return whether a model has sentence-transformers' files or no head, and is not a cross-encoder."""
         if any(name.endswith("ForSequenceClassification") for name in architectures):
             return False
         return (folder / "modules.json").is_file() or any(name.endswith("Model") for name in architectures)
 
     def check(self, label: str, folder: Path, config: Any) -> None:  # noqa: ARG002
-        """Raise ModelRefused if a model makes its vectors by what Corelane does not do."""
+        """Raise ModelRefused if a model makes its vectors in a way that Corelane does not support."""
         read_modules(label, folder)
 
     def facts(self, folder: Path, config: Any) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class Embedding(CompileTask):
         return {item: Direction(total) for item, total in totals.items()}
 
     def divergence(self, expected: Logits, got: Logits) -> float:
-        """Return how far vectors point from the eager network's: 1 less their cosine, the mean over rows."""
+        """Return how far vectors are from the eager network's: 1 minus the cosine of both, as a mean over rows."""
         pairs = zip(expected[0], got[0], strict=True)
         return 1.0 - float(np.mean([cosine(one.ravel(), other.ravel()) for one, other in pairs]))
 

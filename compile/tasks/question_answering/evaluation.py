@@ -48,7 +48,7 @@ def measure_loss(
     run: Pass,
     eval_set: EvalSet | None,
 ) -> F1Loss:
-    """Have both models answer questions cut for a ladder, and compare; raises CompileFailed if none fits."""
+    """Have both models answer questions cut for a ladder, and compare the F1; raises CompileFailed if none fits."""
     label = "the samples" if eval_set is None else eval_set.label
     task = QuestionAnsweringTask(tokenizer, spec, ladder[-1].length)
     by_bucket: dict[Bucket, list[Row]] = {}

@@ -41,7 +41,7 @@ class QuestionAnsweringHead(CompileTask):
         run: "Pass",
         eval_set: EvalSet | None,
     ) -> F1Loss:
-        """Have both models answer questions cut for a ladder, and compare; raises CompileFailed if none fits."""
+        """Have both models answer questions cut for a ladder, and compare the F1; raises CompileFailed if none fits."""
         from compile.tasks.question_answering.evaluation import measure_loss
 
         return measure_loss(self, tokenizer, spec, ladder, run_eager, run, eval_set)

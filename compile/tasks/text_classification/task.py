@@ -24,11 +24,11 @@ class ClassificationHead(CompileTask):
     trained_to = "classify texts"
     per_token = False
     short_texts = True
-    #: Whether its networks have a single label, by which texts are ranked.
+    #: Whether the task's networks have a single label, by which texts are ranked.
     ranks = False
 
     def is_made_for(self, architectures: Sequence[str], folder: Path, config: Mapping[str, Any]) -> bool:
-        """Return whether it has the head, for several labels or for a number; or for one label that ranks texts."""
+        """Return whether a model has the head: with one label that ranks texts if ``ranks``, else with other labels."""
         return super().is_made_for(architectures, folder, config) and is_ranker(config) is self.ranks
 
     def facts(self, folder: Path, config: Any) -> dict[str, Any]:  # noqa: ARG002
@@ -51,7 +51,7 @@ class ClassificationHead(CompileTask):
 
 
 def is_ranker(config: Mapping[str, Any]) -> bool:
-    """Return whether a classifier has a single label: it was made to rank texts, unless it says regression."""
+    """Return whether a classifier ranks texts: it has a single label, and its config does not say regression."""
     count = len(config.get("id2label") or {}) or int(config.get("num_labels", 2))
     return count == 1 and config.get("problem_type") != "regression"
 

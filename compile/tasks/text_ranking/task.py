@@ -63,7 +63,7 @@ class Ranking(ClassificationHead):
 
 
 def activation_of(config: Any) -> str:
-    """Return the name of the function that sentence-transformers makes scores with: its own key, then its old one."""
+    """Return the name of sentence-transformers' score function: by the config's newer key, or else the older one."""
     own = getattr(config, "sentence_transformers", None) or {}
     named = own.get("activation_fn") or getattr(config, "sbert_ce_default_activation_function", None)
     return str(named or "Sigmoid")

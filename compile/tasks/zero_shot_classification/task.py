@@ -23,11 +23,11 @@ class ZeroShot(ClassificationHead):
     short_texts = False
 
     def is_made_for(self, architectures: Sequence[str], folder: Path, config: Mapping[str, Any]) -> bool:  # noqa: ARG002
-        """Return that no head says it: a classifier is one until `--task` says otherwise."""
+        """Return False: no head shows this task, so a model counts as a classifier unless `--task` names the task."""
         return False
 
     def check(self, label: str, folder: Path, config: Any) -> None:  # noqa: ARG002
-        """Refuse a classifier that was not trained for inference: no label says that a sentence follows."""
+        """Refuse a classifier without a label for entailment: it was not trained for inference."""
         if config.num_labels < 2 or place_of(config, "entail") is None:
             names = ", ".join(str(config.id2label[at]) for at in sorted(config.id2label)[:8])
             raise ModelRefused(
@@ -39,7 +39,7 @@ class ZeroShot(ClassificationHead):
     def facts(self, folder: Path, config: Any) -> dict[str, Any]:  # noqa: ARG002
         """Return which logits say that a sentence follows from the text, and that it contradicts it.
 
-        Without a label for contradiction it is the last logit if entailment is the first, else the first.
+        Without a label for contradiction, that is the last logit if entailment is the first, and else the first.
         """
         entailment, contradiction = place_of(config, "entail"), place_of(config, "contradict")
         if contradiction is None:
@@ -53,7 +53,7 @@ class ZeroShot(ClassificationHead):
 
 
 def place_of(config: Any, beginning: str) -> int | None:
-    """Return the place of the first label that begins so, in small letters or capitals; None if there is none."""
+    """Return the number of the first label with this beginning, in upper or lower case; None if there is none."""
     names = [*config.id2label.items(), *((at, name) for name, at in (config.label2id or {}).items())]
     found = [int(at) for at, name in names if str(name).lower().startswith(beginning)]
     return next((at for at in found if 0 <= at < config.num_labels), None)

@@ -69,7 +69,7 @@ def _begin(settings: Settings) -> None:
 
 
 def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
-    """Add the drain, and the core's process around it. The parent of that process runs no code of torch."""
+    """Register the drain task, and start and stop the core with each child process. The parent runs no torch code."""
     held: dict[str, Any] = {}
     record = FaultRecord()
 

@@ -1,4 +1,4 @@
-"""The door of the workers: what a plugin can add to their processes."""
+"""The plugin interface of the workers: what a plugin can add to worker processes."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -14,9 +14,9 @@ class WorkerPlugin(Plugin):
     """A plugin that adds to the processes of workers, the keeper and the webhook sender."""
 
     def loops(self, queue: str, tools: "LoopTools") -> "Iterable[Loop]":
-        """Return its loops for the process that reads this queue (``corelane.domain.dispatch``)."""
+        """Return the plugin's loops for the process that reads this queue (``corelane.domain.dispatch``)."""
         return ()
 
     def observers(self, core: "ObservedCore") -> "Iterable[CoreObserver]":
-        """Return its observers of a core's work, for one core's process."""
+        """Return the plugin's observers of a core's work, for one core's process."""
         return ()

@@ -208,7 +208,7 @@ async def deliver(
 async def _report(
     store: DeliveryStore, settings: Settings, delivery: str, verdict: DeliveryVerdict, attempt: Attempt
 ) -> str:
-    """Report an attempt; return the delivery's state. A final outcome is reported until Redis accepts it."""
+    """Report an attempt; return the delivery's state. A final outcome is reported again until Redis accepts it."""
     end = time.monotonic() + (0 if verdict.outcome == "failed" else REPORT_S)
     while True:
         try:

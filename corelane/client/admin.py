@@ -17,9 +17,9 @@ def usage(
     group_by: Sequence[Group] | Group = (),
     owner: str | None = None,
 ) -> Call[UsageReport]:
-    """Return what work took between two days, by default of this month, grouped by ``group_by``.
+    """Return the usage between the days ``first`` and ``last``, by default this month's, grouped by ``group_by``.
 
-    It covers your own work. Keys of scope admin may name another ``owner``, or all with `*`.
+    The report covers your own work. Keys of scope admin may name another ``owner``, or all owners by `*`.
     """
     groups = [group_by] if isinstance(group_by, str) else list(group_by)
     given = {"from": first and str(first), "to": last and str(last), "group_by": groups, "owner": owner}

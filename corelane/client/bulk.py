@@ -41,7 +41,7 @@ def cut_jobs(
 
 @dataclass(frozen=True, slots=True)
 class NamedRun:
-    """A run that can be resumed: its name, and the position of its first item in the whole.
+    """A run that can be resumed: its name, and the position of its first item in the whole input.
 
     ``reached(n)`` is called once the results of all items before the n-th have been read: the run could resume there.
     """
@@ -64,7 +64,7 @@ class BulkState:
 
     #: The jobs in flight, oldest first, as they were submitted, or the result of an item that was refused.
     in_flight: deque[Job | Result] = field(default_factory=deque)
-    #: The last seen state of some of them.
+    #: The last seen state of some jobs in flight, by id.
     seen: dict[str, Job] = field(default_factory=dict)
     #: Number of results of the oldest job that have been read.
     read: int = 0

@@ -133,7 +133,7 @@ def submit_lines(
     *,
     idempotency_key: str | None = None,
 ) -> Call[Job]:
-    """Submit a job of any number of items, sent as they come. If the service refuses the job, it keeps nothing of it.
+    """Submit a job of any number of items, sent while they are read. The service keeps nothing of a refused job.
 
     Memory use is constant. Only the service checks the items, and it names a bad one by its line: the head is line 1,
     the first item line 2. Tried once, as an iterator cannot be read twice. With an idempotency key you may send the
@@ -245,7 +245,7 @@ def create_batch(
     metadata: Mapping[str, str] | None = None,
     idempotency_key: str | None = None,
 ) -> Call[Batch]:
-    """Reply every line of an uploaded file in the background. The key makes sending this twice harmless."""
+    """Answer every line of an uploaded file in the background. The key makes sending the call twice harmless."""
     headers = JSON | {"Idempotency-Key": idempotency_key or new_key()}
     given = {"input_file_id": input_file_id, "endpoint": "/v1/answers", "completion_window": completion_window}
     body = dump_body(given | ({"metadata": dict(metadata)} if metadata else {}))
@@ -293,7 +293,7 @@ def models() -> Call[list[dict[str, Any]]]:
 
 
 def get_model(model: str) -> Call[dict[str, Any]]:
-    """Return one version, its ``task`` for instance: the one meant, or the one that most jobs of an alias go to."""
+    """Return one version with facts such as its ``task``; for an alias, the version that most jobs go to."""
     return Call("GET", "/v1/models/{model}", read_object, {"model": model})
 
 

@@ -54,7 +54,7 @@ class IteratingMethod(Protocol[P, Reply_co]):
 
 
 class OneOrMany(Protocol[P, Reply]):
-    """A function of one text, or of several, which returns as many."""
+    """A function that returns one result for one text, or a list of results for several texts."""
 
     @overload
     def __call__(self, text: str, /, *args: P.args, **kwargs: P.kwargs) -> Reply: ...
@@ -63,7 +63,7 @@ class OneOrMany(Protocol[P, Reply]):
 
 
 class AwaitedOneOrMany(Protocol[P, Reply]):
-    """The same, in a coroutine."""
+    """A function like ``OneOrMany`` that returns a coroutine."""
 
     @overload
     def __call__(self, text: str, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, Reply]: ...
@@ -100,7 +100,7 @@ def iteration(make: Callable[Concatenate[ServiceProtocol, P], Iteration[Reply]])
 def one_or_many(
     make: Callable[Concatenate[ServiceProtocol, Sequence[Any], P], Exchange[list[Reply]]],
 ) -> OneOrManyMethod[P, Reply]:
-    """Return a method that performs an exchange about several texts, or about one, whose result it returns alone."""
+    """Return a method that performs an exchange about several texts. For a single text it returns one result."""
 
     def each(service: ServiceProtocol, texts: Any, /, *args: P.args, **kwargs: P.kwargs) -> Exchange[Any]:
         is_one = isinstance(texts, str)

@@ -155,7 +155,7 @@ class ServiceProtocol:
     ) -> Exchange[Any]:
         """Send a model of any task one item, and return its result; or send several, and return a list.
 
-        Waits without limit. What a handler gave is the ``output`` of a result.
+        Waits without limit. The ``output`` of a result is what the model's handler returned.
         """
         if isinstance(items, Item | Mapping):
             return (yield from self.results_of([items], model=model, options=options))[0]
@@ -268,7 +268,7 @@ class ServiceProtocol:
         metadata: Mapping[str, str] | None = None,
         idempotency_key: str | None = None,
     ) -> Exchange[Batch]:
-        """Upload a file (a line: `custom_id`, `method`, `url`, `body`), and wait until all is answered.
+        """Upload a file (a line: `custom_id`, `method`, `url`, `body`), and wait until every line is answered.
 
         ``download_file`` fetches its ``output_file_id`` and ``error_file_id``. Memory use is constant on both sides.
         """

@@ -66,7 +66,7 @@ class BaseClient(Generic[Http]):
         on_wait: Callable[[Wait], None] = log_wait,
     ) -> None:
         """``timeout_s`` limits connecting and each silence, in addition to any requested wait. ``patience_s`` is how
-        long a call is repeated after its first failure, if the service cannot be reached or is overloaded; 0 is never.
+        long a call is repeated after its first failure, if the service cannot be reached or is overloaded; 0: never.
 
         ``on_wait`` is called before each pause between two tries. By default a pause is logged as a warning of the
         logger ``corelane.client``.

@@ -1,4 +1,4 @@
-"""The bytes that are sent: bodies, lines, forms, addresses, keys. Also refusals as errors, and whole files."""
+"""Requests as bytes (bodies, lines, forms), checks of addresses and keys, refusals as errors, and files saved whole."""
 
 import uuid
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ JobItem = Item | Mapping[str, Any]
 
 
 def dump_lines(head: object, items: Iterable[JobItem]) -> Iterator[bytes]:
-    """Yield a job as lines, in pieces of about ``PIECE_BYTES``, as the items come; the head is the first line."""
+    """Yield a job as lines, in pieces of about ``PIECE_BYTES``, while items are read; the head is the first line."""
     piece = bytearray(dump_body(head) + b"\n")
     for item in items:
         piece += dump_body(item) + b"\n"

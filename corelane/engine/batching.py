@@ -184,9 +184,9 @@ def next_batch(
 ) -> tuple[Bucket, list[tuple[WaitingItem, Window]]] | None:
     """Take a batch from the items: its bucket, and the windows that ``choose`` allows; None if nothing waits.
 
-    ``shares`` is kept between calls, and empty at first. A job with at most ``little_tokens`` waiting shares a batch
-    that it begins only with other jobs like it. If few rows take less time than many, it is then answered at once, and
-    not with the rest of a flood. A batch of several windows has at most ``most_tokens``.
+    ``shares`` is kept between calls, and empty at first. If a job with at most ``little_tokens`` waiting begins the
+    batch, only jobs with as few tokens may join. If few rows take less time than many, such a job is answered at once,
+    and not with the rest of a flood. A batch of several windows has at most ``most_tokens``.
     """
     lines = _line_up(items, shares)
     if not lines:

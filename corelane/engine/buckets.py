@@ -42,7 +42,7 @@ class Bucket:
 
     @property
     def places(self) -> int:
-        """Return how many tokens it holds."""
+        """Return how many tokens the bucket holds."""
         return self.rows * self.length
 
 

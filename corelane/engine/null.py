@@ -57,7 +57,7 @@ NO_LOGITS = tuple(np.zeros((2, 0, 0), dtype=np.float32))
 
 @dataclass(frozen=True, slots=True)
 class NullItem:
-    """A query as one window, whose length is the estimate."""
+    """A query as one window, whose length is the estimate of the query's tokens."""
 
     query: Query
     windows: Sequence[Window]

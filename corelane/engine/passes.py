@@ -74,7 +74,7 @@ class PassTable:
     def of_shapes(cls, seconds: Mapping[Bucket, float], beside_s: float = 0.0) -> Self:
         """Return the table of fixed shapes: rows run in the fastest shape that holds them.
 
-        ``beside_s`` is added to each time.
+        ``beside_s``, the time of the work between two passes, is added to each time.
         """
 
         def quickest(length: int, rows: int) -> Bucket:
@@ -122,7 +122,7 @@ def warm_ups(ladder: Sequence[Bucket], *, flexible_rows: bool, rows_share_kernel
     Batches of fixed rows are full. If rows are flexible, full batches and single rows are run; only single rows if
     further rows then cost little (``rows_share_kernels``). They do on a CPU: compiled functions in a graph (bf16's
     attention) are profiled again at every length, which takes 20 to 40 ms each time for the built-in model, and more
-    rows of a warm length take only 2 to 5 ms more in their first pass. That does not change logits.
+    rows of a warm length take only 2 to 5 ms more in their first pass. Warming fewer rows does not change logits.
     """
     alone, full = flexible_rows, not (flexible_rows and rows_share_kernels)
     return [(bucket, rows) for bucket in ladder for rows, runs in ((1, alone), (bucket.rows, full)) if runs]
@@ -133,8 +133,8 @@ def choose(
 ) -> tuple[Sequence[Bucket], int]:
     """Return the buckets and the rows of the next pass, which has a window of ``first``.
 
-    ``waiting`` is the number of windows by bucket that may join. They are divided by length into the passes that take
-    the least time together. A pass of several buckets has all their windows.
+    ``waiting`` is the number of windows by bucket that may join. Windows are divided by length into the passes that
+    take the least time together. A pass of several buckets has all their windows.
     """
     if len(waiting) == 1 or waiting[first] >= most_rows(first):
         return (first,), table.apart(first, waiting[first], most_rows(first))[1]
@@ -186,7 +186,7 @@ class PassTimes:
         clock: Callable[[], float] | None = None,
         beside_clock: Callable[[], float] | None = None,
     ) -> None:
-        """``ragged`` says that only attentions have padding."""
+        """``ragged`` says that linear layers leave padding out, and only attentions spend time on it."""
         self._ladder = ladder
         self._flexible_rows, self._ragged = flexible_rows, ragged
         self._clock = clock or (time.process_time if flexible_rows else time.perf_counter)

@@ -101,7 +101,7 @@ class RunningBatch:
     #: The queries whose text was read further before the batch, and the seconds that took.
     read_for: Collection[Any] = ()
     read_s: float = 0.0
-    #: Seconds spent on making results of the logits.
+    #: Seconds spent on turning logits into results.
     merge_s: float = 0.0
     #: The passes that ran: several if the batch failed, and its rows ran one by one.
     passes: list[ForwardPass] = field(default_factory=list)
@@ -119,12 +119,12 @@ class ItemInProgress:
     waiting: WaitingItem
     decoded: list[Any] = field(default_factory=list)
     error: RunFailed | None = None
-    #: The windows that are not read, by the window with the same row of tokens that is.
+    #: For each window that is read, the other windows with an equal row of tokens, which are not read.
     others: dict[Window, list[Window]] = field(default_factory=dict)
 
     @property
     def evidence(self) -> list[Any]:
-        """Return what was found in all windows: equal rows are read once, and the same is found in each."""
+        """Return the evidence of all windows. A window that is not read gets that of the window with an equal row."""
         if not self.others:
             return self.decoded
         return self.decoded + [
@@ -157,7 +157,7 @@ class Runner:
         self.name = served.name
         self.version = served.version
         self.summary = served.summary
-        #: The name of the task of its model.
+        #: The name of the model's task.
         self.task = served.task
         self.work = task.work
         self.overlaps = overlaps
@@ -172,7 +172,7 @@ class Runner:
         self._warm_ups = served.warm_ups
         #: The buckets' names in metrics.
         self.shapes = {bucket: str(bucket) for bucket in served.ladder}
-        #: A small job waits for the batch that runs, so no batch is longer, in seconds.
+        #: The longest time of a batch, in seconds, because a small job waits for the batch that runs.
         self._batch_s = limits.latency_target_s
         self._times = PassTimes(served.ladder, flexible_rows=served.flexible_rows, ragged=served.ragged_rows)
         self._shares: dict[str, Share] = {}
@@ -239,7 +239,7 @@ class Runner:
     def _put(self, key: Hashable, item: Tokenized) -> ItemInProgress:
         """Put an item into progress. Of equal rows only the first is read.
 
-        The last digits of logits depend on a row's place in its batch, so equal texts would be in no order.
+        The last digits of logits depend on a row's place in the batch. So equal texts would rank in no fixed order.
         """
         self._arrivals += 1
         query, windows = item.query, item.windows
@@ -291,7 +291,7 @@ class Runner:
         self._task.forget()
 
     def start(self) -> RunningBatch:
-        """Read on in one long text, if there is any, and start one batch of waiting windows."""
+        """Tokenize the next chunk of one long text, if there is any, and start one batch of waiting windows."""
         began = time.perf_counter()
         self._take_in(self._task.read_on())
         read_for, read_s = self._task.read_for, time.perf_counter() - began
@@ -388,7 +388,7 @@ class Runner:
 def open_backend(target: str, settings: Settings | None = None) -> Backend:
     """Open the backend for a target, with its heavy imports; raises SetupError if it is not available here.
 
-    The targets of plugins read ``settings``, those of this process if there are none.
+    The targets of plugins read ``settings``; None means the settings of this process.
     """
     if target == "cpu":
         from corelane.engine.backends.cpu import CpuBackend

@@ -27,7 +27,7 @@ class Query:
     Of an owner's items those with the lowest ``priority`` number are answered first.
     """
 
-    #: What stands beside the text in the item's row.
+    #: What is read with the text in one row, a question for instance; None if the text is alone.
     beside: Any
     text: str
     options: Any = field(default_factory=TaskOptions)
@@ -37,7 +37,7 @@ class Query:
 
     @property
     def passage(self) -> tuple[str, str]:
-        """Return the owner and the text. What is cached of the text is used only for that owner."""
+        """Return the owner and the text, by which tokens are cached: one owner's text is not used for another owner."""
         return self.owner, self.text
 
 
@@ -76,8 +76,8 @@ UNLIMITED = RunnerLimits()
 class Window:
     """A stretch of an item's text that is read as one row: its tokens ``start`` to ``end`` (exclusive).
 
-    ``length`` counts all tokens of the row. ``part`` is the number of the text, of items that have several or are read
-    several times.
+    ``length`` counts all tokens of the row. ``part`` is the number of the text if an item has several texts, or of the
+    reading if a text is read several times.
     """
 
     start: int
@@ -96,7 +96,7 @@ class Tokenized(Protocol):
 
     @property
     def windows(self) -> Sequence[Window]:
-        """Return its windows, in order."""
+        """Return the query's windows, in order."""
         ...
 
 
@@ -112,7 +112,7 @@ class TaskEngine(Protocol[Item]):
     A query that cannot be answered has a result that says why; no error is raised.
     """
 
-    #: The counters of its runner. The engine counts texts in it.
+    #: The counters of the engine's runner. The engine counts the texts.
     work: RunnerWork
 
     #: The queries whose text the last ``read_on`` read.
@@ -135,7 +135,7 @@ class TaskEngine(Protocol[Item]):
         return
 
     def row_key(self, item: Item, window: Window) -> Hashable:  # noqa: ARG002  # for tasks whose rows may be equal
-        """Return what a window's row holds. Of an item's rows with equal keys only the first is read."""
+        """Return a key for the content of a window's row. Of an item's rows with equal keys only the first is read."""
         return window
 
     def fill(self, bucket: Bucket, rows: Sequence[tuple[Item, Window]], height: int) -> WindowBatch:

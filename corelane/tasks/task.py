@@ -64,7 +64,7 @@ class Task(ABC):
 
     @property
     def job_examples(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return bodies of jobs with their summaries, for documents; they name a model that is named like the task."""
+        """Return example bodies of jobs with summaries, for documents. Their model has the same name as the task."""
         summary = f"One item for a model of the task {self.name}"
         return {self.name: {"summary": summary, "value": {"model": self.name, "items": [{**self.example}]}}}
 

@@ -7,7 +7,7 @@ the CPU free, the exchange happens while the batch runs, elsewhere before it sta
 At the stop flag the drain ends after its batch, and hands back what it has not run. After a long busy time it rings
 itself and ends, so that Celery sees tasks end. Store errors never end it, as the bell of a task that raises is gone.
 Results that wait are committed once Redis is back. If a lease is lost by then, the fence refuses them. An error that
-the core's process cannot survive ends both, and everything it held is returned.
+the core's process cannot survive ends the drain and the process, and everything they held is returned.
 """
 
 import gc
@@ -60,7 +60,7 @@ class DrainReport:
 
 
 def drain(core: CoreProcess, should_stop: Callable[[], object]) -> dict[str, float]:
-    """Serve this core's lanes until told to stop or out of work; return the figures, empty if the process ends."""
+    """Serve this core's lanes until asked to stop or out of work; return the figures, empty if the process ends."""
     if not core.begin_drain():
         return {}
     loop = DrainLoop(core, should_stop)
@@ -104,7 +104,7 @@ class DrainLoop:
                 time.sleep(STORE_PAUSE_S)
 
     def close(self) -> None:
-        """Drop what is in progress. That is nothing, unless the drain failed."""
+        """Drop the work in progress. There is none unless the drain failed."""
         self._core.leases = []
         self._core.vitals.rest()
         self._in_flight.take_unfinished()
@@ -228,7 +228,7 @@ class DrainLoop:
             self._lose_step(reply.error)
 
     def _lose_step(self, error: Exception) -> None:
-        """Go on with what can be run although a step of a trip failed; else raise its error."""
+        """Go on if a step of a trip failed for lack of Redis and work is left to run; else raise the error."""
         if not isinstance(error, Unavailable) or self._in_flight.is_empty:
             raise error
         self._core.is_cut_off = True
@@ -276,7 +276,7 @@ class DrainLoop:
 
 
 def preload(target: str) -> None:
-    """Import what a core of this target runs, if a fork can inherit it, once in its parent.
+    """Import, once in the parent, what a core of this target runs, as far as a fork can inherit it.
 
     Importing takes 1.5 s of CPU, more than loading the built-in model; a child that replaces a killed one saves that
     time. The parent runs no code of torch, so it has no threads that a fork would lose. Libraries of an accelerator

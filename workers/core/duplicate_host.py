@@ -1,4 +1,4 @@
-"""Checks that no other machine uses this core's name: both would take each other's work and bells.
+"""Checks that no other machine uses this core's name: the two would take each other's work and bells.
 
 Machines made from one image, or containers on several hosts, often have the same name. A machine is identified by its
 boot id.

@@ -89,7 +89,7 @@ def after_end(history: FaultHistory) -> FaultHistory:
 
 
 def ending(status: int) -> str:
-    """Return what the status of a process that ended says; it is negative for a signal."""
+    """Return in words how a process ended, from its exit status; a negative status means a signal."""
     if status >= 0:
         watch = ", as if a handler let nothing else run for longer than its `timeout_s`" if status == 1 else ""
         return f"the process exited with status {status}{watch}"
@@ -110,7 +110,7 @@ class FaultRecord:
         return FaultHistory(**{**raw, "recent": tuple(raw["recent"])})
 
     def note_end(self, status: int) -> None:
-        """Note the status with which a process ended that could not note its end itself. The worker calls this."""
+        """Note the exit status of a process that could not note its end itself. The worker calls this."""
         if (history := self.load()).runs:
             self.save(replace(history, killed=ending(status)))
 

@@ -18,7 +18,7 @@ Mark = tuple[float, float]
 
 
 class InFlight:
-    """Takes in claims, runs batches, collects results. Its runners must be empty at the start. Not thread-safe.
+    """Admits claims, runs batches, collects results. The runners must be empty at the start. Not thread-safe.
 
     Runners may come and go between batches, except one that has work in progress.
     """
@@ -64,7 +64,7 @@ class InFlight:
         return sum(runner.waiting_tokens(most_per_item) for runner in self._runners.values())
 
     def add(self, claim: Claim, slices: Sequence[ClaimedSlice]) -> None:
-        """Take in a claim. Refs without payloads fail, so that their job ends, unless the job is gone."""
+        """Admit a claim. Refs whose payloads are lost fail, so that their job ends, unless the job is gone."""
         found = {each.ref.key for each in slices}
         gone = [
             SliceResults(ref, lost_payloads(ref, self._runners[version].task))

@@ -78,7 +78,7 @@ class CoreBatch:
     compute_s: float = 0.0
     merge_s: float = 0.0
     core_s: float = 0.0
-    #: Seconds in which a text was read further, and how many of the core's they are.
+    #: Seconds in which a text was read further, and how many of these seconds the core is charged with.
     read_s: float = 0.0
     read_core_s: float = 0.0
 

@@ -12,7 +12,7 @@ from corelane.store.dispatch import ClaimedSlice
 #: Identifies a pending slice: its lease and its place in the claim.
 Key = tuple[str, str]
 
-#: A charge that is wrong by more than this is corrected while its slice is pending, others at the commit.
+#: A charge that is wrong by more than this is corrected while its slice is pending, a smaller error at the commit.
 CORRECT_TOKENS = 1024
 
 
@@ -48,7 +48,7 @@ class PendingSlice:
 
     @property
     def key(self) -> Key:
-        """Return the key that identifies it among all pending slices."""
+        """Return the key that identifies this slice among all pending slices."""
         return self.lease, self.ref.key
 
     def charge(self, charged: int, tokens: int) -> None:
@@ -74,7 +74,7 @@ class PendingSlices(dict[Key, PendingSlice]):
     def met(self) -> list[str]:
         """Return the lines of larger slices, and the lanes of which this core has a batch's worth of small slices.
 
-        Beside larger slices, less of a lane counts as a batch's worth.
+        While larger slices are pending too, fewer tokens of a lane count as a batch's worth.
         """
         small: Counter[str] = Counter()
         met: dict[str, None] = {}
@@ -88,7 +88,7 @@ class PendingSlices(dict[Key, PendingSlice]):
         return [*met, *(lane for lane, tokens in small.items() if tokens >= enough)]
 
     def holds_document(self, most_tokens: int) -> bool:
-        """Return whether an item is larger than any slice of several items."""
+        """Return whether a slice has more than ``most_tokens``, as only a slice of one large item has."""
         return any(pending.ref.tokens > most_tokens for pending in self.values())
 
     def corrections(self) -> list[tuple[str, Ref]]:

@@ -51,7 +51,7 @@ log = get_logger(__name__)
 #: of some 30 tokens run 30 % faster in batches of 120 ms than of 60 ms. Long rows run as fast in both, as does AMX.
 BATCH_S = 0.12
 
-#: Tokens of texts that a core keeps for later items with them; 25 bytes each.
+#: Tokens of texts that a core caches for later items with the same texts; 25 bytes each.
 CACHED_TOKENS = 500_000
 
 #: A core whose batch takes longer than this no longer renews its leases, in seconds: ten times the longest pass.
@@ -100,7 +100,7 @@ class CoreProcess:
             with PassedOver(repr(make), "observers"):
                 made += make(observed)
         job_log = JobLog(self.dispatch, is_verbose=settings.log_level == "debug")
-        #: The observers of the core's work: the drain tells them of it, the heartbeat asks them.
+        #: The observers of the core's work: the drain and the heartbeat call them.
         self.observers = Observers([*made, self.vitals, CoreMetrics(self.recorder), job_log])
         self._cpu_kind = host_kind(settings.cpu_kind) if settings.target == "cpu" else ""
         self._device = open_device(settings.target, lambda: loader.device_bytes(), settings.cpus_per_core)
@@ -188,7 +188,7 @@ class CoreProcess:
         self._standing = None
 
     def _join(self, should_stop: Callable[[], bool]) -> None:
-        """Take back what a predecessor held, ring, and begin to load. Repeat until Redis replies, or it must stop."""
+        """Take back what a predecessor held, ring, and begin to load. Repeat until Redis replies or a stop is due."""
         while not self._closing.is_set() and not should_stop():
             try:
                 self.return_claims(self._history.killed)

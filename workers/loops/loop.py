@@ -22,7 +22,7 @@ from corelane.tracing import Tracer
 
 log = get_logger(__name__)
 
-#: Time between two rounds of the keeper's loops, in seconds: so long a lapsed lease or a lost bell waits besides.
+#: Time between two rounds of the keeper's loops, in seconds: a lapsed lease or a lost bell waits that much longer.
 SWEEP_S = 1.0
 
 #: The guard checks this often, in seconds.

@@ -1,4 +1,4 @@
-"""What the keeper's loops do in a round: sweep, feed large jobs, and tell of overdue work.
+"""What the keeper's loops do in a round: sweep, feed large jobs, and log overdue work.
 
 A sweep makes sure that nothing that was accepted is forgotten. It returns the leases of dead cores, moves work that
 waits for cores that are gone, rings again for work that was not taken, cleans up after jobs that are not kept any
@@ -37,7 +37,7 @@ GAP_S = 15.0
 
 
 def sweep(app: Celery, upkeep: Upkeep, tracer: Tracer | None = None) -> None:
-    """Do one round. Raises Unavailable if Redis cannot be reached: the next round tries again."""
+    """Do one round of the sweep. Raises Unavailable if Redis cannot be reached; the next round tries again."""
     returned = upkeep.return_lapsed()
     silent = upkeep.tend()
     for core in silent:

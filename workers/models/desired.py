@@ -55,7 +55,7 @@ def decide(plan: Plan, core: str, own: Sequence[str], held: Mapping[str, Version
 
 
 def _approach(desired: DesiredModel, status: VersionStatus | None) -> ModelEvent | None:
-    """Return the event that brings a wanted version nearer."""
+    """Return the event that brings a wanted version nearer to its desired state; None if there is none."""
     match status:
         case None:
             return ModelEvent.ASK

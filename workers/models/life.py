@@ -28,7 +28,7 @@ class ModelEvent(StrEnum):
     ASK = "ask"
     """Heartbeat: load the version."""
     RELOAD = "reload"
-    """Heartbeat: load the version again beside the runner that serves."""
+    """Heartbeat: load the version again while its present runner serves."""
     KEEP = "keep"
     """Heartbeat: serve on, after all."""
     DRAIN = "drain"

@@ -1,4 +1,4 @@
-"""The model loader: a thread that loads and unloads the models of one core, one at a time, beside the drain.
+"""The model loader: a thread that loads and unloads the models of one core, one at a time, while the drain runs.
 
 Unloading goes first. A core that serves loads at low priority.
 
@@ -29,7 +29,7 @@ log = get_logger(__name__)
 
 Found = TypeVar("Found")
 
-#: Nice value of the loading thread: beside a busy core it gets a tenth of the CPU.
+#: Nice value of the loading thread: while the core is busy, the thread gets a tenth of the CPU.
 LOADER_NICE = 10
 
 #: A model whose load ended the process this many times is not loaded until it is asked for again.
@@ -226,7 +226,7 @@ def be_nice() -> None:
 
 
 def keeps_memory(before_bytes: int | None, after_bytes: int | None, model_bytes: int) -> bool:
-    """Return whether a process still holds an unloaded model's memory, which then only its end frees.
+    """Return whether a process still holds an unloaded model's memory, which only the process's end would free.
 
     If the memory is unknown (None), assume that it does.
     """

@@ -53,7 +53,7 @@ class Loader:
     """Loads models for one core. Artifacts that are not below ``root`` are fetched from ``remote``.
 
     Of a version's artifacts the one that suits ``cpu_kind`` best is loaded, or the one with the requested digest. The
-    backend is opened by ``settings``, those of this process if there are none.
+    backend is opened by ``settings``; None means the settings of this process.
     """
 
     target: str

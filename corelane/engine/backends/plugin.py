@@ -1,4 +1,4 @@
-"""The door of the engine: what plugins add to it, which is targets of their own, and formats of artifacts for the CPU.
+"""The plugin interface of the engine: plugins add targets of their own, and formats of artifacts for the CPU.
 
 Core runs TorchScript on the CPU. It asks here for everything else. Importing this module is cheap: a process finds its
 cores before it imports torch.
@@ -28,7 +28,7 @@ TORCHSCRIPT = "torchscript"
 
 @dataclass(frozen=True, slots=True)
 class TargetCore:
-    """One core of a target: its number, and the variables that show only it to a process.
+    """One core of a target: its number, and the variables that show a process no other core.
 
     Its worker is pinned to ``cpus``, if the device has CPUs near it.
     """
@@ -65,7 +65,7 @@ class CoreDevice(Protocol):
 class AddedTarget(ABC):
     """A target that a plugin adds. Each of its cores is a device, or a part of one, with its own memory."""
 
-    #: Its name in settings and manifests.
+    #: The target's name in settings and manifests.
     name: str
 
     #: How far apart `corelane serve` starts the workers of its cores, in seconds.
@@ -73,18 +73,18 @@ class AddedTarget(ABC):
 
     @abstractmethod
     def cores(self, settings: "Settings") -> Sequence[TargetCore]:
-        """Return the cores of this machine, at least one; raises SetupError. Torch is not imported yet."""
+        """Return the cores of this machine, at least one; raises SetupError. Called before torch is imported."""
 
     @abstractmethod
     def open(self, settings: "Settings") -> "Backend":
         """Open the backend for the only core that this process sees; raises SetupError."""
 
     def device(self) -> CoreDevice | None:
-        """Return the device of this process' core; None if all that is known of it is the memory that models hold."""
+        """Return the device of this process' core; None if only the memory that models hold is known."""
         return None
 
     def describe(self, settings: "Settings") -> CoresFound:
-        """Return what was found of its cores here."""
+        """Return what was found of the target's cores on this machine."""
         try:
             return CoresFound(f"{len(self.cores(settings))} workers, one for each device of {self.name}")
         except SetupError as error:
@@ -94,15 +94,15 @@ class AddedTarget(ABC):
 class AddedFormat(ABC):
     """A format of artifacts for the CPU that a plugin adds. One process runs models of several formats."""
 
-    #: Its name in manifests, and the extra that installs its library.
+    #: The format's name in manifests, and the name of the extra that installs the format's library.
     name: str
 
-    #: The package that reads it.
+    #: The package that reads the format.
     library: str
 
     @property
     def is_installed(self) -> bool:
-        """Return whether its library is installed here."""
+        """Return whether the format's library is installed here."""
         return find_spec(self.library) is not None
 
     @abstractmethod
@@ -114,11 +114,11 @@ class BackendPlugin(Plugin):
     """A plugin that adds targets, or formats of artifacts for the CPU."""
 
     def targets(self) -> "Iterable[AddedTarget]":
-        """Return the targets whose artifacts it runs."""
+        """Return the targets whose artifacts the plugin runs."""
         return ()
 
     def formats(self) -> "Iterable[AddedFormat]":
-        """Return its formats of artifacts for the CPU."""
+        """Return the plugin's formats of artifacts for the CPU."""
         return ()
 
 

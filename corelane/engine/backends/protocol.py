@@ -42,7 +42,7 @@ class WindowBatch:
         return WindowBatch(self.bucket, *(np.ascontiguousarray(array[:, :length]) for array in arrays))
 
 
-#: What a model gives for a batch: fp32 arrays, each with one entry per row. Its task says what they are.
+#: What a model gives for a batch: fp32 arrays, each with one entry per row. The model's task says what they are.
 Logits = tuple[Floats, ...]
 
 #: A forward pass.
@@ -54,7 +54,7 @@ class Model(Protocol):
 
     @property
     def artifact(self) -> Artifact:
-        """Return the artifact it was loaded from."""
+        """Return the artifact that the model was loaded from."""
         ...
 
 
@@ -74,8 +74,8 @@ class Backend(Protocol):
     def load(self, artifact: Artifact) -> Model:
         """Check the files, then load every bucket; raises ArtifactRefused or LoadFailed and keeps nothing.
 
-        RuntimeLost means that this process can do no more work, CoreLost that this core cannot. ``run`` raises them
-        too.
+        RuntimeLost means that this process can do no more work, CoreLost that the core can do no more work. ``run``
+        raises both too.
         """
         ...
 

@@ -1,8 +1,8 @@
 """Long texts, tokenized in chunks between batches, so that reading a document delays no small job.
 
 A text is cut before a space or line end between words. If that changes how a tokenizer reads, which a sample shows, its
-texts are read whole. Documents take turns, and an owner's queries on the same one share it. The ids read so far can
-be used before the rest is read.
+texts are read whole. Documents take turns. An owner's queries about one document share the reading. The ids read so
+far can be used before the rest is read.
 """
 
 import re
@@ -100,7 +100,7 @@ class ChunkReader:
         return self.documents[next(iter(self.documents))].queries.keys()
 
     def read_on(self) -> tuple[Passage, TextTokens, list[tuple[Hashable, Query]]] | None:
-        """Tokenize one chunk of the next document. If it was the last one, return passage, text and queries."""
+        """Tokenize one chunk of the next document. After the last chunk, return its passage, tokens and queries."""
         passage, document = self.documents.popitem(last=False)
         document.read_on(self._tokenizer)
         if not document.chunks:

@@ -1,6 +1,6 @@
 """The engine of tasks that read texts with a model of Transformers: items to rows of tokens, rows to batches.
 
-A text and what stands beside it are tokenized separately, without special tokens, and put together row by row. A text
+A text and what is beside it in a row (a question, a label) are tokenized separately, without special tokens. A text
 that several items of an owner share is tokenized once, and cached. Long texts are read in chunks between batches.
 """
 
@@ -31,7 +31,7 @@ Tokens = NDArray[np.int32]
 #: The tokens of a row's first and second part; the second is None if the first stands alone.
 RowParts = tuple[Tokens, Tokens | None]
 
-#: Stands beside a text that is alone in its row; no other array says that, however few tokens it has.
+#: Marks a text that is alone in its row. Only this object does: another empty array means no tokens beside the text.
 NO_TOKENS: Tokens = np.zeros(0, dtype=np.int32)
 
 
@@ -55,7 +55,7 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class TokenizedText:
-    """A query in tokens: one part, or one for each text or each thing beside it; a window names its part."""
+    """A query in tokens: one part for each pair of a text and what stands beside it. A window names its part."""
 
     query: Query
     parts: Sequence[TextPart]
@@ -64,9 +64,9 @@ class TokenizedText:
 
 @dataclass(slots=True)
 class UnreadItem:
-    """An item that is tokenized in steps: ``read`` are what stands beside its text, then its texts, as far as known.
+    """An item that is tokenized in steps. ``read`` has what stands beside the text, then the texts, as far as read.
 
-    Its parts and windows so far are those of tasks that run them before all is read.
+    Only tasks that run windows before the whole item is read fill ``parts`` and ``windows``.
     """
 
     query: Query
@@ -87,7 +87,7 @@ class ReadRow:
 
 
 class TextEngine(TaskEngine[Any]):
-    """The part that tasks on texts share. Not thread-safe."""
+    """The base of the engines of tasks on texts. Not thread-safe."""
 
     #: Whether a text stands before what stands beside it.
     text_first: ClassVar[bool] = False
@@ -111,7 +111,7 @@ class TextEngine(TaskEngine[Any]):
         self._max_windows = limits.max_windows
         self._cache = TokenCache(limits.cache_tokens)
         self._long = ChunkReader(tokenizer)
-        #: Items of more than is tokenized at a time, but for one long text; the first one is next.
+        #: Items with many texts, or with much beside a text, which are tokenized in steps; the first one is next.
         self._unread: OrderedDict[Hashable, UnreadItem] = OrderedDict()
 
     @classmethod
@@ -148,7 +148,7 @@ class TextEngine(TaskEngine[Any]):
         return ready + self._tokenize(at_once) if at_once else ready
 
     def read_on(self) -> list[Ready[Any]]:
-        """Tokenize one chunk of one long text, or of an item of many; return the queries that this completes."""
+        """Tokenize one chunk of one long text, or a step of one item of many texts; return the queries completed."""
         # They take turns with single long texts.
         self._reads_unread = bool(self._unread) and not (self._reads_unread and self._long.documents)
         if self._reads_unread:
@@ -165,7 +165,7 @@ class TextEngine(TaskEngine[Any]):
         self._unread[key] = UnreadItem(query, len(besides), steps, (chars + len(query.text)) // CHARS_PER_TOKEN)
 
     def _chars(self, query: Query) -> int:
-        """Return the characters of all of a query but a single text."""
+        """Return how many characters a query has, not counting a single text."""
         return sum(map(len, self.besides(query)))
 
     def _read_unread(self) -> list[Ready[Any]]:
@@ -184,15 +184,15 @@ class TextEngine(TaskEngine[Any]):
         return []
 
     def _use_read_texts(self, reading: UnreadItem) -> None:
-        """Use what was read of an item so far; raise InvalidInput if that shows that it cannot be answered."""
+        """Use what was read of an item so far; raise InvalidInput if the item turns out to be unanswerable."""
 
     def _all_of(self, reading: UnreadItem) -> Any:
-        """Return an item that was read whole; raise InvalidInput."""
+        """Return the tokenized item once all of its texts are read; raise InvalidInput."""
         besides = [each.ids for each in reading.read[: reading.besides]]
         return self.cut(reading.query, besides, reading.read[reading.besides :])
 
     def _steps(self, owner: str, texts: Sequence[str]) -> Iterator[list[TextTokens]]:
-        """Return the tokens of texts, in order, by steps of one chunk of text."""
+        """Yield the tokens of texts, in order, in steps of about one chunk of text."""
         some: list[str] = []
         chars = 0
         for text in texts:
@@ -226,7 +226,7 @@ class TextEngine(TaskEngine[Any]):
         return [known[text] for text in texts]
 
     def tokenize_all(self, queries: Sequence[Query]) -> list[Any]:
-        """Tokenize queries, with their long texts, in order; those that cannot be answered are results."""
+        """Tokenize queries, with their long texts, in order; a query that cannot be answered gives its result."""
         ready = dict(self.tokenize(list(enumerate(queries))))
         while len(ready) < len(queries):
             ready.update(self.read_on())
@@ -276,7 +276,7 @@ class TextEngine(TaskEngine[Any]):
         return ready
 
     def cut(self, query: Query, besides: Sequence[Tokens], texts: Sequence[TextTokens]) -> Any:
-        """Cut a query into windows: each text beside each other thing; raise InvalidInput."""
+        """Cut a query into windows, for each pair of a text and an entry of ``besides``; raise InvalidInput."""
         parts = [TextPart(beside, text) for beside in besides or (NO_TOKENS,) for text in texts]
         windows = [window for number, part in enumerate(parts) for window in self._cut_part(query, number, part)]
         self._require_few(len(windows))
@@ -294,7 +294,7 @@ class TextEngine(TaskEngine[Any]):
         return self._single.specials if part.beside is NO_TOKENS else self._pair.specials + len(part.beside)
 
     def _cut_part(self, query: Query, number: int, part: TextPart) -> list[Window]:
-        """Return the windows of a part; raise TextTooLong if it has to fit one and does not."""
+        """Return the windows of a part; raise TextTooLong if the text must fit one and does not."""
         beside, text = self._around(part), len(part.text)
         if beside + text <= self._max_length:
             return [Window(0, text, beside + text, number)]
@@ -374,7 +374,7 @@ def in_order(rows: Sequence[ReadRow]) -> list[ReadRow]:
 
 
 class VectorEngine(TextEngine):
-    """The part that tasks share whose evidence is one vector a row."""
+    """The base of the engines of tasks whose evidence is one vector per row."""
 
     def row_key(self, item: TokenizedText, window: Window) -> Hashable:
         """Return the tokens of a row if its item has several texts, or several things beside its text."""

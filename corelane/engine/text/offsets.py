@@ -14,12 +14,12 @@ class Placed(Protocol):
 
     @property
     def start(self) -> int:
-        """Return its first code point."""
+        """Return the index of the first code point."""
         ...
 
     @property
     def end(self) -> int:
-        """Return the code point after its last one."""
+        """Return the index after the last code point."""
         ...
 
 

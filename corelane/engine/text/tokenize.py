@@ -1,9 +1,9 @@
 """Tokenizes texts, and caches their tokens for later items.
 
-A text that its owner sends again is not tokenized again. For another owner it is: the time saved would reveal that
-another owner sent it. The cache is bounded in tokens. The least recently used text is dropped first, and one above the
-bound is not cached. A cached token costs 25 bytes of memory on English text: 4 for its id, 8 for its place, most of the
-rest for the text itself.
+A text that an owner sends again is not tokenized again. If another owner sends the text, it is: the time saved would
+reveal that it was sent before. The cache is bounded in tokens. The least recently used text is dropped first. A text
+above the bound is not cached. A cached token costs 25 bytes of memory on English text: 4 for its id, 8 for its place,
+most of the rest for the text itself.
 """
 
 from collections import OrderedDict

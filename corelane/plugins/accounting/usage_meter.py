@@ -27,7 +27,7 @@ class UsageMeter(CoreObserver):
         request.spent = {job: self._report(job) for job in jobs if job in self._spent}
 
     def committed(self, trip: Trip) -> None:
-        """Subtract what was stored. Jobs without work in progress are forgotten."""
+        """Subtract the tokens and seconds that the trip stored. Forget jobs of which the core holds no more work."""
         held = {*trip.request.jobs, *trip.claimed}
         for job, (tokens, us) in trip.request.spent.items():
             before = self._spent.pop(job, (0, 0.0))

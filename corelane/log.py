@@ -47,7 +47,7 @@ _failed: set[tuple[str, ...]] = set()
 
 
 class PassedOver:
-    """A context that suppresses errors of a plugin's hook, so that core goes on. Logs each kind of error once."""
+    """Suppress errors of a plugin's hook in a block, so that core goes on; log each kind of error once."""
 
     __slots__ = ("_hook", "_plugin")
 

@@ -47,7 +47,7 @@ _failed: set[tuple[str, ...]] = set()
 
 
 class PassedOver:
-    """Suppress errors of a plugin's hook in a block, so that core goes on; log each kind of error once."""
+    """A guard that suppresses errors of a plugin's hook, so that core goes on. It logs each kind of error once."""
 
     __slots__ = ("_hook", "_plugin")
 

@@ -27,7 +27,7 @@ class Query:
     Of an owner's items those with the lowest ``priority`` number are answered first.
     """
 
-    #: What is read with the text in one row, a question for instance; None if the text is alone.
+    #: What is read with the text in one row, a label for instance; None if the text is alone.
     beside: Any
     text: str
     options: Any = field(default_factory=TaskOptions)

@@ -1,6 +1,6 @@
 """The engine of tasks that read texts with a model of Transformers: items to rows of tokens, rows to batches.
 
-A text and what is beside it in a row (a question, a label) are tokenized separately, without special tokens. A text
+A text and what is beside it in a row (a query, a label) are tokenized separately, without special tokens. A text
 that several items of an owner share is tokenized once, and cached. Long texts are read in chunks between batches.
 """
 

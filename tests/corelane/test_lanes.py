@@ -1,22 +1,7 @@
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from corelane.domain.dispatch import Core, Ref, cut_slices, return_refs
+from corelane.domain.dispatch import Core, Ref, return_refs
 from corelane.domain.ids import new_job_id
-
-
-@given(st.lists(st.integers(1, 9000), max_size=300))
-def test_slices_hold_every_item_once_within_both_bounds(tokens: list[int]) -> None:
-    slices = list(cut_slices(tokens, 32, 4096))
-    at = 0
-    for first, count, total in slices:
-        assert first == at
-        assert 1 <= count <= 32
-        assert total == sum(tokens[first : first + count])
-        assert total <= 4096 or count == 1
-        at += count
-    assert at == len(tokens)
 
 
 def test_ref_survives_the_lane() -> None:

@@ -47,12 +47,12 @@ class Counted:
         return self._tokenizer.encode_batch(texts, **options)
 
 
-def engine(task: str) -> tuple[Any, Counted]:
+def engine(task: str, limits: RunnerLimits = LIMITS) -> tuple[Any, Counted]:
     """Return the engine of a task with the tokenizer of a tiny BERT, as for a model of the default windows."""
     fast = make_tokenizer("BertTokenizer")
     counted = Counted(fast.backend_tokenizer)
     spec = TokenizerSpec(cls_id=fast.cls_token_id, sep_id=fast.sep_token_id, pad_id=fast.pad_token_id)
-    made: Any = engine_of(task)(counted, spec, WINDOW_TOKENS, LIMITS)
+    made: Any = engine_of(task)(counted, spec, WINDOW_TOKENS, limits)
     counted.read.clear()
     return made, counted
 
@@ -107,6 +107,13 @@ DRAWN: dict[str, tuple[st.SearchStrategy[dict[str, Any]], st.SearchStrategy[dict
         ),
     ),
 }
+
+
+def test_item_of_too_many_windows_is_refused() -> None:
+    reader, _ = engine("token-classification", RunnerLimits(max_windows=3))
+    options = task_named("token-classification").options()
+    [item] = reader.tokenize_all([query_of("token-classification", {"text": words(5000)}, options)])
+    assert item["error"]["code"] == "too_many_windows"
 
 
 def test_each_task_of_texts_is_drawn() -> None:

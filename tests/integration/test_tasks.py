@@ -55,6 +55,8 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         CORELANE_MODELS=",".join([*TASKS, "handler"]),
         **ENVIRONMENT,
     )
+    with fleet.client() as client:
+        eventually(lambda: {*TASKS, "handler"} <= {model["name"] for model in client.models()})
     yield fleet
     fleet.end()
 

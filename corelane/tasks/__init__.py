@@ -1,1 +1,1 @@
-"""Tasks: what a kind of work is, one folder each. Nothing else knows what stands in an item or in a result."""
+"""Tasks: the kinds of work, one folder each. No code outside these folders knows what an item or a result contains."""

@@ -1,4 +1,4 @@
-"""Dialects: routes of other services' forms. A task's folder says how it reads and replies to them. Pure.
+"""Dialects: routes with the forms of other services. The folder of a task has the code for its own dialects. Pure.
 
 ``api.routes.dialects`` serves all of them, and batches take lines of those that have a ``line``.
 """
@@ -16,10 +16,10 @@ from corelane.domain.jobs import CallersId, Item, JobStatus, Priority, TaskOptio
 from corelane.domain.wire import MOST_LISTED, Entry, Wire, at_most, in_pieces
 from corelane.errors import error_class
 
-#: The field by which requests name a model.
+#: The field in which requests name a model.
 MODEL = Field(None, min_length=1, max_length=200, description="A model version, name or alias.")
 
-#: A parameter by which other services cut texts.
+#: A parameter that makes other services cut texts.
 UNCUT = Field(None, description="Without effect: nothing is ever cut off, and a text that does not fit fails.")
 
 #: One text, or several.
@@ -30,7 +30,7 @@ Texts = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a request asks for: items of one task, and how its job is done."""
+    """What a request asks for: items of one task, and the options and priority of their job."""
 
     items: Sequence[Item]
     options: TaskOptions
@@ -39,7 +39,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The facts of a job that a reply has apart from the results. ``tokens`` is None for a line of a batch."""
+    """The facts of a job that a reply has in addition to the results. ``tokens`` is None for a line of a batch."""
 
     id: str
     model: str
@@ -49,18 +49,18 @@ class Told:
 class Dialect(ABC):
     """One route. Its docstring is the route's description."""
 
-    #: Its path, and the tag of its route.
+    #: The path and the tag of the route.
     path: str
     tag: str = "dialects"
     #: The form of a request, an example of it, and the type of the reply.
     body: type[Wire]
     example: Mapping[str, Any]
     returns: Any
-    #: The form of the body of a batch's line; None if batches take no such lines.
+    #: The form of a batch line's body; None if batches do not accept lines for this route.
     line: type[Wire] | None = None
-    #: Whose form of an error its clients read, beside that of Corelane.
+    #: The service whose form of an error the clients read, in addition to Corelane's.
     errors_of: Literal["openai", "hugging face", "cohere"]
-    #: Whether its callers know Corelane's jobs and results: a late reply is its job, and an item that failed a result.
+    #: Whether callers know Corelane's jobs and results: a late reply is then the job, and a failed item is a result.
     is_own: bool = False
 
     @abstractmethod
@@ -69,7 +69,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def reply(self, body: Any, results: Sequence[Mapping[str, Any]], told: Told) -> Any:
-        """Return the reply, as models or plain JSON. ``body`` is None if it is that of a batch's line."""
+        """Return the reply, as models or plain JSON. ``body`` is None for a batch's line."""
 
 
 class HfDialect(Dialect):

@@ -17,14 +17,14 @@ from corelane.tasks.task import Task
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """A job without its items, which is the first line of one that is sent as lines; and the body of one as JSON."""
+    """The two forms of a job: its first line, without items, if sent as lines; its whole body, if sent as JSON."""
 
     head: type[LinesHead]
     request: type[JobRequest]
 
 
 def misplaced(options: type[TaskOptions]) -> Mapping[str, str]:
-    """Return hints for options that a caller put beside `options` instead of into it, under any of their names."""
+    """Return hints for options that a caller put next to `options` instead of into it, by each of their names."""
     inside = dict.fromkeys(options.model_fields, "it belongs into `options`")
     return MappingProxyType(inside | {name: f"{hint}, in `options`" for name, hint in options.hints.items()})
 

@@ -1,8 +1,8 @@
-"""What a page shows of a task's items and results, beside their fields.
+"""What a page shows of a task's items and results, in addition to their fields.
 
 The templates of a task are in its folder ``console``: ``item.html`` for an item, ``result.html`` for a result, and
-``form.html`` for the fields of the Ask page. In place of one that is missing, the console shows JSON, or fields by
-their schema.
+``form.html`` for the fields of the Ask page. Without its template, the console shows an item or result as JSON, and
+the form by the schema of its fields.
 """
 
 from bisect import bisect
@@ -21,7 +21,7 @@ MOST_CHARS = 200
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """An item to try; ``name`` is in its address, ``about`` on its button."""
+    """An item to try; ``name`` is in its address, ``about`` is on its button."""
 
     name: str
     about: str
@@ -49,22 +49,22 @@ class Presenter:
     #: What stands in place of a result without output.
     empty: str = "nothing"
 
-    #: The words of the form for fields that are not called by their names.
+    #: The form's labels for fields that it does not call by their names.
     names: Mapping[str, str] = MappingProxyType({})
 
-    #: The attribute of a result that matters most; that of its task if empty.
+    #: The attribute of a result that matters most; if empty, the one that the task names.
     attribute: str = ""
 
     def samples(self) -> Sequence[Sample]:
-        """Return items to try; if there are none, the task's example is one."""
+        """Return items to try; if empty, the page offers the task's example."""
         return ()
 
     def asked(self, item: dict[str, Any]) -> dict[str, Any]:
-        """Return an item of the form as it is sent; raise InvalidInput if fields do not fit each other."""
+        """Return the form's item as it is sent to the API; raise InvalidInput if its fields contradict each other."""
         return item
 
     def line(self, result: Any) -> tuple[str, float | None]:
-        """Return the best of a result in one line, empty if there is none, and its score if it has one."""
+        """Return a result's best output in one line, empty without output, and the output's score if it has one."""
         output = getattr(result, result.mark, None)
         text = "" if output is None else orjson.dumps(output, default=str).decode()
         return (text if len(text) <= MOST_CHARS else text[:MOST_CHARS] + "…"), None
@@ -82,7 +82,7 @@ class Presenter:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a text. ``mark`` is the style of a marked one, ``label`` a word that stands beside it."""
+    """A part of a text. ``mark`` is the style of a marked one, ``label`` a word that is shown next to the part."""
 
     text: str
     mark: str = ""

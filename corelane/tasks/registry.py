@@ -17,7 +17,7 @@ from corelane.tasks.text_ranking.task import TextRanking
 from corelane.tasks.token_classification.task import TokenClassification
 from corelane.tasks.zero_shot_classification.task import ZeroShotClassification
 
-#: The tasks by name, which is that of Hugging Face's pipeline.
+#: The tasks by name. A task has the name of Hugging Face's pipeline.
 TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (
@@ -34,12 +34,12 @@ TASKS: Mapping[str, Task] = {
 #: The dialects of all tasks, by path.
 DIALECTS: Mapping[str, Dialect] = {each.path: each for task in TASKS.values() for each in task.dialects}
 
-#: The name of the task in stored options, where it is not the default.
+#: The key of the task's name in stored options; absent for the default task.
 TASK = "task"
 
 
 def task_named(name: str) -> Task:
-    """Return a task; raise ValueError for a name that is unknown, as a later version may have stored it."""
+    """Return a task; raise ValueError for an unknown name, which a newer version of Corelane may have stored."""
     if name not in TASKS:
         raise ValueError(f"there is no task {name!r} in this version")
     return TASKS[name]
@@ -53,6 +53,6 @@ def parse_options(stored: bytes) -> TaskOptions:
 
 
 def stored_options(options: TaskOptions) -> bytes:
-    """Return options in stored form, without newer ones at their default: older workers refuse unknown options."""
+    """Return options in stored form, but without newer options at their default: older workers refuse unknown ones."""
     given: dict[str, Any] = {} if options.task == DEFAULT_TASK else {TASK: options.task}
     return orjson.dumps(given | options.stored())

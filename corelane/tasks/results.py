@@ -1,4 +1,4 @@
-"""Results of items without an output, and results that say which model gave them. Pure."""
+"""Results of items without an output, and results that name their model version. Pure."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -17,7 +17,7 @@ def _with_model(form: type[Result]) -> Any:
 
 
 def model_result(result: Result | Mapping[str, Any], model: str | None) -> Result:
-    """Return a result of a bulk, whose jobs nobody looks at, with the model version that was asked."""
+    """Return a result of a bulk call with the model version that was asked: its callers do not see the jobs."""
     found = result if isinstance(result, Result) else Result.model_validate(result)
     made: Result = _with_model(type(found)).model_validate(vars(found) | {"model": model})
     return made

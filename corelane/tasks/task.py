@@ -1,7 +1,7 @@
 """What a task is: the form of its items, options and results, and what is known of an item before a model reads it.
 
 An item is stored as a row: its id, what stands ``beside`` its text (any JSON value), and the text, which items may
-share. So the store, the API and the client carry items of any task, and know of them only that one text.
+share. The store, the API and the client carry items of any task: the text is all that they know of an item.
 """
 
 from abc import ABC, abstractmethod
@@ -16,14 +16,14 @@ from corelane.settings import Settings
 from corelane.tasks.dialects import Dialect
 from corelane.tasks.presenting import Presenter
 
-#: What stands beside an item's text; the text, or the id of one that items share.
+#: What stands beside an item's text; the item's own text, or None; the id of a text that items share, or None.
 Parts = tuple[Any, str | None, str | None]
 
 
 class Task(ABC):
     """One kind of work. Pure; what needs a model is in its ``engine``."""
 
-    #: Its name, that of Hugging Face's pipeline, and the version of its stored rows and results.
+    #: The task's name, as Hugging Face's pipeline has it; and the version of the stored rows and results.
     name: str
     version: int
 
@@ -38,28 +38,28 @@ class Task(ABC):
     #: The types of what stands beside an item's text, in a row.
     beside: tuple[type, ...]
 
-    #: The field of an item, or else of the options, whose entries are a row each; empty if an item is read once.
+    #: The field, of an item or else of the options, of which each entry makes a row; empty if an item is read once.
     rows_by: str = ""
 
     #: The fields of a result that has no output.
     nothing: Mapping[str, Any]
 
-    #: What summaries say that a result lacks whose output is null.
+    #: What a result with a null output lacks, as summaries name it.
     output: str = "output"
 
     #: An item, for documents and error messages.
     example: Mapping[str, Any]
 
-    #: The routes of other services' forms that it replies to.
+    #: The task's routes with the forms of other services.
     dialects: Sequence[Dialect] = ()
 
-    #: The command that tries it, after ``corelane``, where the default model has it.
+    #: The command, after ``corelane``, to try the task if it is that of the default model.
     first_try: str = ""
 
-    #: The class that runs its models, as ``module:Class``; only workers and compilers import it.
+    #: The class that runs the task's models, as ``module:Class``; only workers and compilers import it.
     engine: str
 
-    #: What pages show of it.
+    #: What pages show of the task's items and results.
     present: Presenter = Presenter()
 
     @property
@@ -89,7 +89,7 @@ class Task(ABC):
         return self.item.model_validate({"id": item_id, **fields})
 
     def sharing(self, texts: Mapping[str, str]) -> dict[str, Any]:
-        """Return the fields of a job whose items share these texts, by their ids; only of tasks with ``shares``."""
+        """Return the fields of a job whose items share these texts, given by id; only for tasks with ``shares``."""
         raise NotImplementedError
 
     @abstractmethod
@@ -98,21 +98,21 @@ class Task(ABC):
 
     @abstractmethod
     def tokens_of(self, beside: Any, text_tokens: float, options: Any) -> int:
-        """Estimate the same if the tokens of its text are estimated already (``dispatch.measure``)."""
+        """Estimate as ``tokens`` does, from the text's estimated tokens (``dispatch.measure``) instead of the text."""
 
     @abstractmethod
     def check(self, settings: Settings, place: str, item: Any) -> None:
         """Raise TooLarge if an item exceeds a setting; ``place`` is the beginning of the sentence."""
 
     def of_version(self, version: str, summary: Mapping[str, Any]) -> "Task":  # noqa: ARG002
-        """Return the task with the forms of one version, as workers announced it, where a version has its own."""
+        """Return the task with the forms of one version, if workers announced forms of its own for the version."""
         return self
 
     def check_options(self, options: Any, place: str, item: Any) -> None:  # noqa: B027  # for tasks that need it
-        """Raise InvalidInput for an item that lacks what the options of its job do not give either."""
+        """Raise InvalidInput if neither an item nor the options of its job give what the task needs."""
 
     def depends_on_version(self, options: Any) -> bool:  # noqa: ARG002  # for tasks whose options depend on it
-        """Return whether a version must be looked at before these options are accepted."""
+        """Return whether these options can be accepted only after ``check_version``."""
         return False
 
     def check_version(self, options: Any, version: str, summary: Mapping[str, Any]) -> None:

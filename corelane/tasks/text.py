@@ -1,4 +1,4 @@
-"""What tasks share whose items have a text: how long it may be, what becomes of long ones, and their estimates."""
+"""What tasks whose items have a text share: how long a text may be, windows of long texts, and estimates of tokens."""
 
 from typing import Any, ClassVar, Literal
 
@@ -48,7 +48,7 @@ class TextItem(Item):
 
 
 class TextTask(Task):
-    """A task whose items are one text, and perhaps a second one beside it."""
+    """A task whose items are one text, perhaps with a second text or labels."""
 
     version = 1
     shares = None
@@ -58,7 +58,7 @@ class TextTask(Task):
     overlap: ClassVar[int] = 32
 
     def parts(self, item: Any) -> Parts:
-        """Return the text; nothing stands beside it."""
+        """Return the text, and None for what stands beside it."""
         return None, item.text, None
 
     def fields(self, beside: Any, text: str | None, text_id: str | None) -> dict[str, Any]:  # noqa: ARG002
@@ -70,7 +70,7 @@ class TextTask(Task):
         return estimate_tokens(beside or "", text, self.overlap)
 
     def tokens_of(self, beside: Any, text_tokens: float, options: Any) -> int:  # noqa: ARG002
-        """Estimate the same for a text that was measured."""
+        """Estimate as ``tokens`` does, from the text's estimated tokens instead of the text."""
         return estimate(measure(beside or ""), text_tokens, self.overlap)
 
     def check(self, settings: Settings, place: str, item: Any) -> None:

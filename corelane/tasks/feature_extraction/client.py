@@ -18,7 +18,7 @@ def embed(
     """Return the vector of a text, or of each of a list of texts; wait without limit.
 
     ``options`` are the options of a job, such as ``dimensions``. Vectors travel in base64 unless ``encoding`` says
-    otherwise. Raises ServiceError for the first text that has no vector; to have those of the others, submit a job.
+    otherwise. Raises ServiceError for the first text that has no vector; to get the other texts' vectors, submit a job.
     """
     items = [{"text": text} for text in texts]
     found = yield from service.results_of(items, model=model, options={"encoding": "base64"} | options)

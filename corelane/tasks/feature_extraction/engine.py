@@ -20,15 +20,15 @@ from corelane.tasks.feature_extraction.pooling import combine, encode, finish, p
 class EmbeddingEngine(TextEngine):
     """Embeds texts with one model."""
 
-    #: What the model itself says (the manifest's ``facts``).
+    #: How vectors are made unless a query says otherwise, from the manifest's ``facts``.
     pooling: Sequence[str] = ("mean",)
     normalize: bool = False
-    #: The numbers of a token's vector, and how many of a text's are given unless it is said; None for all.
+    #: The length of a token's vector, and the default length of a text's vector; None means all numbers.
     size: int | None = None
     dimensions: int | None = None
     prompts: Mapping[str, str]
     default_prompt: str | None = None
-    #: The tokens at the beginning of a row that do not count, by the name of the prompt.
+    #: How many tokens at the beginning of a row are not pooled, by the name of the prompt.
     skipped: Mapping[str | None, int]
 
     def __init__(self, *args: Any, **named: Any) -> None:
@@ -43,7 +43,7 @@ class EmbeddingEngine(TextEngine):
         return opened
 
     def configure(self, facts: Mapping[str, Any]) -> None:
-        """Make vectors as a model says that they are made."""
+        """Set from a manifest's facts how vectors are made."""
         self.pooling, self.normalize = facts["pooling"], facts["normalize"]
         self.size, self.dimensions = facts["size"], facts.get("dimensions")
         self.prompts, self.default_prompt = facts.get("prompts", {}), facts.get("default_prompt")
@@ -59,7 +59,7 @@ class EmbeddingEngine(TextEngine):
             }
 
     def refusal(self, query: Query) -> CorelaneError | None:
-        """Return why a query's options are not for this model."""
+        """Return why this model cannot serve a query's options; None if it can."""
         name, dimensions = query.options.prompt_name, query.options.dimensions
         if name is not None and name not in self.prompts:
             known = f"its prompts are {', '.join(map(repr, self.prompts))}" if self.prompts else "it has none"

@@ -31,7 +31,7 @@ def _weighted_mean(tokens: Floats, skipped: int) -> Any:
     return weights @ tokens / max(weights.sum(), LEAST)
 
 
-#: How the vectors of a row's visible tokens become one, by name; the second argument is how many come before them.
+#: How the vectors of a row's tokens become one, by name; the second argument counts the tokens skipped before these.
 POOLINGS: dict[str, Callable[[Floats, int], Any]] = {
     "cls": lambda tokens, _: tokens[0],
     "max": lambda tokens, _: tokens.max(axis=0),
@@ -43,9 +43,9 @@ POOLINGS: dict[str, Callable[[Floats, int], Any]] = {
 
 
 def pool(tokens: Floats, poolings: Sequence[str], skipped: int = 0) -> Floats:
-    """Return the vector of a row from those of its visible tokens; several poolings stand one behind the other.
+    """Return the vector of a row from those of its visible tokens; several poolings are concatenated.
 
-    The first ``skipped`` tokens are left out, if others are left then.
+    The first ``skipped`` tokens are left out, unless no token would remain.
     """
     skipped = skipped if skipped < len(tokens) else 0
     found = [POOLINGS[name](tokens[skipped:], skipped) for name in poolings]
@@ -53,14 +53,14 @@ def pool(tokens: Floats, poolings: Sequence[str], skipped: int = 0) -> Floats:
 
 
 def combine(vectors: Sequence[Floats], weights: Sequence[int]) -> Floats:
-    """Return the mean of the vectors of a text's windows, by their tokens."""
+    """Return the mean of the vectors of a text's windows, weighted by the windows' numbers of tokens."""
     if len(vectors) == 1:
         return vectors[0]
     return np.average(np.stack(vectors), axis=0, weights=np.maximum(weights, 1)).astype(np.float32)
 
 
 def finish(vector: Floats, dimensions: int | None, normalize: bool) -> Floats:
-    """Return a vector's first numbers, and make it of length 1 after that if it is to be."""
+    """Return the first ``dimensions`` numbers of a vector, then scaled to length 1 if ``normalize`` is set."""
     kept = vector[:dimensions]
     return kept / np.float32(max(float(np.linalg.norm(kept)), LEAST)) if normalize else kept
 

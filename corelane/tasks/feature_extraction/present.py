@@ -10,7 +10,7 @@ from typing import Any
 from corelane.domain.jobs import Result
 from corelane.tasks.presenting import Presenter
 
-#: Numbers that a page shows of one vector, and in a list of them.
+#: Numbers that a page shows of a vector alone, and of each vector in a list.
 FIRST, LISTED = 16, 5
 
 
@@ -26,7 +26,7 @@ def numbers_of(embedding: Sequence[float] | str | None) -> Sequence[float]:
 
 
 class EmbeddingPresenter(Presenter):
-    """Shows what can be seen of a vector."""
+    """Shows a vector by its first numbers and its length."""
 
     about = "One text. The model gives a vector, and texts of like meaning have vectors that lie close together."
     empty = "no embedding"

@@ -36,7 +36,7 @@ class HandlerTask(Task):
         return found
 
     def parts(self, item: HandlerItem) -> Parts:
-        """Return the item's JSON as its text; nothing stands beside it."""
+        """Return the item's JSON as its text, and None for what stands beside the text."""
         return None, item.text, None
 
     def fields(self, beside: Any, text: str | None, text_id: str | None) -> dict[str, Any]:  # noqa: ARG002
@@ -45,11 +45,11 @@ class HandlerTask(Task):
         return found
 
     def tokens(self, beside: Any, text: str, options: Any) -> int:  # noqa: ARG002
-        """Return the least: only the handler knows an item's units, and the core that reads it corrects this."""
+        """Return the least estimate. Only the handler knows an item's units. The core that reads it corrects this."""
         return LEAST_TOKENS
 
     def tokens_of(self, beside: Any, text_tokens: float, options: Any) -> int:  # noqa: ARG002
-        """Return the same."""
+        """Return the least estimate, as ``tokens`` does."""
         return LEAST_TOKENS
 
     def check(self, settings: Settings, place: str, item: HandlerItem) -> None:

@@ -38,7 +38,7 @@ class QuestionItems(TaskItems):
         return [Given({"question": each.question, "context": each.context}, each.gold or ("",)) for each in found]
 
     def options(self, given: Sequence[Given]) -> dict[str, Any]:
-        """Return that each question has an answer, if an answer to each is known."""
+        """Return options that turn "no answer" off, if an answer to each question is known."""
         return {"no_answer": False} if all(any(each.known) for each in given) else {}
 
     def f1(self, known: Sequence[str], result: Result) -> float:

@@ -31,7 +31,7 @@ class SharesContexts(JobHead):
         return self.contexts or {}
 
     def let_go(self) -> None:
-        """Drop the items and passages, once they are stored."""
+        """Drop the items and passages; called once they are stored."""
         self.items = self.contexts = None
 
     def check_texts(self, items: Iterable[Item]) -> None:

@@ -20,7 +20,7 @@ from corelane.tasks.text import check_beside, check_text
 
 
 def question_tokens(question: str, options: AnswerOptions) -> float:
-    """Estimate the tokens of a question that are read."""
+    """Estimate how many tokens of a question are read, by the job's options."""
     return min(measure(question), options.max_question_len or math.inf)
 
 
@@ -53,7 +53,7 @@ class QuestionAnswering(Task):
         return {"question": beside, **passage}
 
     def sharing(self, texts: Mapping[str, str]) -> dict[str, Any]:
-        """Return the field that has the passages."""
+        """Return the job's field that has the shared passages."""
         return {"contexts": dict(texts)}
 
     def tokens(self, beside: Any, text: str, options: AnswerOptions) -> int:
@@ -63,7 +63,7 @@ class QuestionAnswering(Task):
         return estimate_tokens(beside, text, options.doc_stride)
 
     def tokens_of(self, beside: Any, text_tokens: float, options: AnswerOptions) -> int:
-        """Estimate the same for a passage that was measured."""
+        """Estimate as ``tokens`` does, from the passage's estimated tokens instead of its text."""
         window = options.max_seq_len or WINDOW_TOKENS
         return estimate(question_tokens(beside, options), text_tokens, options.doc_stride, window)
 

@@ -13,7 +13,7 @@ def classify(
 ) -> Exchange[list[LabelsResult]]:
     """Classify a text, or a list of texts or of pairs of texts; wait for the labels without limit.
 
-    A text gives its result, a list a list of as many. ``options`` are the options of a job, such as ``top_k``.
+    A text gives one result, a list one for each text. ``options`` are the options of a job, such as ``top_k``.
     """
     items = [
         {"text": each} if isinstance(each, str) else dict(zip(("text", "text_pair"), each, strict=True))

@@ -4,7 +4,7 @@ import random
 
 from corelane.plugins.bench.items import Given, TaskItems, prose
 
-#: Texts of a made item.
+#: How many texts a made item has.
 TEXTS = 8
 
 
@@ -12,7 +12,7 @@ class RankingItems(TaskItems):
     """Items of a query and some texts."""
 
     def make(self, rng: random.Random, tokens: int) -> Given:
-        """Make a query, and texts of about that many tokens each."""
+        """Make a query, and texts of about ``tokens`` tokens each."""
         return Given({**self.task.example, "texts": [prose(rng, tokens) for _ in range(TEXTS)]})
 
 

@@ -1,6 +1,6 @@
-"""Text ranking: the logit of each text beside the query is its place. A long list of texts is tokenized in steps.
+"""Text ranking: each text is read with the query, and its logit decides its place. Many texts are tokenized in steps.
 
-The texts are sorted by their logits: a sigmoid makes the highest of them equal.
+The texts are sorted by logits and not by scores: a sigmoid makes the highest logits equal.
 """
 
 from collections.abc import Hashable, Sequence

@@ -16,7 +16,7 @@ def not_all_blank(texts: Sequence[str]) -> Sequence[str]:
     return texts
 
 
-#: The texts of one item. Of wrong ones the first is told alone.
+#: The texts of one item. If several are wrong, only the first is reported.
 RankedTexts = Annotated[
     tuple[str, ...],
     Field(min_length=1, max_length=MOST_LISTED),

@@ -13,7 +13,7 @@ def entities(
 ) -> Exchange[list[EntitiesResult]]:
     """Find the entities in a text, or in each of a list of texts; wait without limit.
 
-    A text gives its result, a list a list of as many. ``options`` are the options of a job, such as ``aggregation``.
+    A text gives one result, a list one for each text. ``options`` are the options of a job, such as ``aggregation``.
     """
     items = [{"text": text} for text in texts]
     return cast(list[EntitiesResult], (yield from service.results_of(items, model=model, options=options)))

@@ -1,4 +1,4 @@
-"""Token classification: the logits of each token become entities. A token is judged where it stands most inside."""
+"""Token classification: the logits of each token become entities. Of overlapping windows the most central counts."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -86,7 +86,7 @@ class EntityEngine(TextEngine):
 
 
 def most_inside(decoded: Sequence[ReadRow], tokens: int) -> Scores:
-    """Return the logits of each token of a text, from the window where it stands most inside."""
+    """Return the logits of each token of a text, from the window where the token is farthest from the edges."""
     rows = sorted(decoded, key=lambda read: read.window.start)
     if len(rows) == 1:
         return rows[0].values[0]

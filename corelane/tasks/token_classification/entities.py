@@ -36,7 +36,7 @@ def softmax(logits: NDArray[Any]) -> Scores:
 def find_entities(
     labels: Sequence[str], scores: Scores, places: Places, begins: Sequence[bool], aggregation: Aggregation
 ) -> list[Stretch]:
-    """Return the entities of a text, with those whose label is to be ignored.
+    """Return the entities of a text, including those whose label the caller must ignore.
 
     ``scores`` are tokens × labels, ``places`` where each token starts and ends, and ``begins`` says which tokens begin
     a word.

@@ -22,7 +22,7 @@ class TokenClassification(TextTask):
     dialects = (HfEntities(),)
     engine = "corelane.tasks.token_classification.engine:EntityEngine"
     present = EntityPresenter()
-    #: A token is judged in the window where it stands most inside, so neighbours share much.
+    #: A token counts in the window where it is farthest from the edges, so neighbouring windows share many tokens.
     overlap = 64
 
     def line(self, result: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ def zero_shot(
 ) -> Exchange[list[LabelsResult]]:
     """Say which of the labels fit a text, or each of a list of texts; wait without limit.
 
-    A text gives its result, a list a list of as many. ``options`` are the options of a job, such as ``multi_label``.
+    A text gives one result, a list one for each text. ``options`` are the options of a job, such as ``multi_label``.
     """
     given = options | {"labels": list(labels)}
     items = [{"text": text} for text in texts]

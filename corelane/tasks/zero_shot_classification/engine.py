@@ -1,6 +1,6 @@
 """Zero-shot classification: how much a text entails the sentence of each label becomes the label's score.
 
-A long text is cut the same way for all labels, so that each window is judged by itself as the text would be.
+A long text is cut at the same places for all labels, as the longest sentence needs it. So all labels get all windows.
 """
 
 from collections.abc import Sequence
@@ -25,19 +25,19 @@ class ZeroShotEngine(VectorEngine):
     text_first = True
     overlap = ZeroShotClassification.overlap
 
-    #: The places of both judgements among a row's logits.
+    #: The places of contradiction and entailment among a row's logits.
     contradiction = 0
     entailment = -1
 
     @classmethod
     def open(cls, artifact: Artifact, limits: RunnerLimits, calibration: Calibration | None) -> Self:
-        """Open the tokenizer of an artifact, and read which logits are judgements."""
+        """Open the tokenizer of an artifact, and read which logits are contradiction and entailment."""
         opened, facts = super().open(artifact, limits, calibration), artifact.manifest.facts
         opened.contradiction, opened.entailment = facts["contradiction"], facts["entailment"]
         return opened
 
     def refusal(self, query: Query) -> InvalidInput | None:
-        """Return that a text has no labels."""
+        """Return the error of a text without labels; None if there are labels."""
         return None if labels_of(query.beside, query.options) else InvalidInput(NO_LABELS)
 
     def besides(self, query: Query) -> Sequence[str]:
@@ -46,7 +46,7 @@ class ZeroShotEngine(VectorEngine):
         return [template.replace("{}", label) for label in labels_of(query.beside, query.options)]
 
     def cut(self, query: Query, besides: Sequence[Tokens], texts: Sequence[TextTokens]) -> TokenizedText:
-        """Cut the text as the longest sentence needs it, and read it beside each; raise InvalidInput."""
+        """Cut the text to fit with the longest sentence; give each sentence all the windows. Raise InvalidInput."""
         longest = max(besides, key=len)
         stretches = super().cut(query, [longest], texts).windows
         self._require_few(len(besides) * len(stretches))
@@ -74,7 +74,7 @@ class ZeroShotEngine(VectorEngine):
 
 
 def score_labels(judged: Doubles, options: Any) -> Doubles:
-    """Return the score of each label from its contradiction and its entailment in each window."""
+    """Return the score of each label; ``judged`` is labels × windows × 2 logits: contradiction and entailment."""
     if options.multi_label or len(judged) == 1:
         scores = scores_of(judged, "softmax")[:, :, 1]
     else:

@@ -1,4 +1,4 @@
-"""Zero-shot classification as a task: a text and each label, as a sentence, are one row."""
+"""Zero-shot classification as a task: for each label there is a row, of the text and the label as a sentence."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from corelane.tasks.text_classification.wire import LabelsResult
 from corelane.tasks.zero_shot_classification.dialects import HfOwnLabels
 from corelane.tasks.zero_shot_classification.wire import LabelledText, ZeroShotOptions, require_short
 
-#: What an item lacks that names no labels, nor does its job.
+#: The error of an item without labels whose job has none either.
 NO_LABELS = "there are no labels to choose from: give `labels` with the text, or in the job's `options`"
 
 
@@ -27,9 +27,9 @@ def labels_of(beside: Any, options: ZeroShotOptions) -> Sequence[str]:
 
 @lru_cache(maxsize=1)
 def sentences_of(labels: Sequence[str], template: str) -> tuple[int, float, float]:
-    """Return how many sentences labels make, the tokens of all, and of the longest; those of a job are measured once.
+    """Return how many sentences labels make, the estimated tokens of all sentences, and those of the longest. Cached.
 
-    No sentence is made for that: 100 of them may have 100,000 characters.
+    The sentences themselves are not made: 100 of them may have 100,000 characters.
     """
     around = measure(template)
     longest = measure(max(labels, key=len, default=""))
@@ -54,7 +54,7 @@ class ZeroShotClassification(TextTask):
     nothing: Mapping[str, Any] = MappingProxyType({"labels": []})
     example: Mapping[str, Any] = MappingProxyType({"text": "The parcel never came.", "labels": ["delivery", "price"]})
     dialects = (HfOwnLabels(),)
-    #: `labels` beside the text would be words that jobs are listed by.
+    #: The example gives the labels once, in the options, for all texts of the job.
     job_examples: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         {
             ZeroShotOptions.task: {
@@ -83,7 +83,7 @@ class ZeroShotClassification(TextTask):
         return self.tokens_of(beside, measure(text), options)
 
     def tokens_of(self, beside: Any, text_tokens: float, options: ZeroShotOptions) -> int:
-        """Estimate the same for a text that was measured."""
+        """Estimate as ``tokens`` does, from the text's estimated tokens instead of the text."""
         rows, tokens, longest = sentences_of(tuple(labels_of(beside, options)), options.hypothesis_template)
         return max(LEAST_TOKENS, math.ceil(rows_tokens(text_tokens, rows, tokens, longest, self.overlap)))
 
@@ -92,7 +92,7 @@ class ZeroShotClassification(TextTask):
         return labels_line(result)
 
     def check_options(self, options: ZeroShotOptions, place: str, item: LabelledText) -> None:
-        """Raise InvalidInput for a text without labels, or with one that is too long for the job's template."""
+        """Raise InvalidInput for a text without labels, or with a label that is too long for the job's template."""
         if not (labels := labels_of(item.labels, options)):
             raise InvalidInput(place + NO_LABELS)
         if item.labels is not None:

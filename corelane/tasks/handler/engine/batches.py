@@ -68,7 +68,7 @@ class HandlerModel:
     def __init__(self, version: str, handler: Handler, thread: HandlerThread, max_output_bytes: float) -> None:
         self.version, self.handler, self.thread = version, handler, thread
         self._max_output_bytes = max_output_bytes
-        #: Whether `Output` has bytes and does not say what becomes of them: then they become base64.
+        #: Whether `Output` has bytes without saying how they are encoded: then they become base64.
         schema = orjson.dumps(output_schema(handler.Output))
         self._has_bytes = BYTES in schema and "ser_json_bytes" not in handler.Output.model_config
 
@@ -122,7 +122,7 @@ class HandlerModel:
         return found
 
     def raised(self, call: str, error: BaseException, verb: str = "raised", *, is_alone: bool = True) -> RunFailed:
-        """Return an error of the handler's code for the item; see ``explain``."""
+        """Return the item's error for an exception in the handler's code; see ``explain``."""
         return RunFailed(explain(self.version, type(self.handler), call, error, verb, is_alone=is_alone))
 
 

@@ -62,7 +62,7 @@ class HandlerRunner(Runner):
         """Do nothing: ``setup`` has warmed it up."""
 
     def waiting_tokens(self, most_per_item: int) -> int:
-        """Return the units that wait, each item as at least what it was estimated at."""
+        """Return the units that wait; an item counts at least as many as were estimated."""
         waiting = (progress.waiting.tokens for progress in self._progress.values())
         return sum(min(max(LEAST_TOKENS, units), most_per_item) for units in waiting if units)
 

@@ -5,8 +5,8 @@ measure of "this rather than no answer here", comparable between windows of one 
 the softmax over all spans of all windows and the null, whose margin is 0: they add up to at most 1.
 
 An item gets its best candidate, then the best that overlaps none chosen so far. If the listed spans of a window all
-overlap a chosen answer, its logits are searched for the next one. So an item gets up to ``top_k`` answers, if they fit
-beside each other. An answer never splits an accent, a skin tone, a flag or a family: the rules are Unicode's extended
+overlap a chosen answer, its logits are searched for the next one. So an item gets up to ``top_k`` answers, if that many
+do not overlap. An answer never splits an accent, a skin tone, a flag or a family: the rules are Unicode's extended
 grapheme clusters (UAX #29), as the package ``regex`` has them.
 """
 

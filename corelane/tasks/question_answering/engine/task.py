@@ -77,7 +77,7 @@ Row = tuple[TokenizedQuery, Window]
 #: Decimals of a score in a result.
 SCORE_DIGITS = 6
 
-#: The reason for refusing ``min_precision`` where scores are no probabilities.
+#: Why ``min_precision`` is refused where scores are not probabilities.
 NO_PROBABILITIES = (
     "this version is not calibrated, so `min_precision` means nothing to it; leave it out, or calibrate the model"
 )
@@ -86,7 +86,7 @@ NO_PROBABILITIES = (
 class QuestionAnsweringTask(TextEngine):
     """Extractive question answering with one model. Not thread-safe."""
 
-    #: Applies to "no answer" if a query sets none.
+    #: The threshold for "no answer" if a query sets none.
     threshold: float = 0.0
     calibration: Calibration | None = None
 
@@ -98,13 +98,13 @@ class QuestionAnsweringTask(TextEngine):
         return opened
 
     def refusal(self, query: Query) -> CorelaneError | None:
-        """Return why a precision cannot be had of this model."""
+        """Return why a query's ``min_precision`` cannot be met; None if it can."""
         if query.options.min_precision is not None and self.calibration is None:
             return NotCalibrated(NO_PROBABILITIES)
         return None
 
     def cut(self, query: Query, besides: Sequence[Tokens], texts: Sequence[TextTokens]) -> TokenizedQuery:
-        """Cut a passage into windows beside its question; raise InvalidInput."""
+        """Cut a passage into windows that fit into a row with the question; raise InvalidInput."""
         options, most, bound = query.options, self._max_windows, "setting"
         question, context = besides[0][: options.max_question_len], texts[0]
         if options.truncation == "error":

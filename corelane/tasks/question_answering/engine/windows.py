@@ -1,4 +1,4 @@
-"""Cuts a passage into windows that fit the model beside a question. Pure."""
+"""Cuts a passage into windows, each of which fits the model together with the question. Pure."""
 
 import math
 
@@ -46,7 +46,7 @@ def cut_windows(
 
 
 def _room(question_tokens: int, max_length: int, specials: int) -> int:
-    """Return how many tokens of context a window holds beside a question; raise QuestionTooLong if too few."""
+    """Return how many tokens of context fit into a window with a question; raise QuestionTooLong if too few."""
     room = max_length - specials - question_tokens
     if room < max_length * MIN_TEXT_SHARE:
         limit = int(max_length * (1 - MIN_TEXT_SHARE)) - specials

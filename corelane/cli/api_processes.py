@@ -20,7 +20,7 @@ log = get_logger(__name__)
 #: what it costs a core, so the other CPUs are left to the workers.
 CPUS_EACH, MOST_UNASKED = 4, 4
 
-#: After this number of deaths a process that was never up is given up: the cause is seldom temporary.
+#: A process that was never up is given up after it died this often: the cause is seldom temporary.
 FIRST_TRIES = 2
 
 #: Time from the end of the grace for requests until a process that does not stop is killed, in seconds.
@@ -50,7 +50,7 @@ def usable_cpus(limit: Path = CPU_MAX) -> int:
 
 
 def listen_beside(first: socket.socket, count: int, backlog: int) -> list[socket.socket]:
-    """Return ``count`` sockets that listen on the address of the first, which is one of them."""
+    """Return ``count`` sockets on one address: ``first``, and further ones that listen on its address."""
     sockets = [first]
     first.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
     for _ in range(count - 1):

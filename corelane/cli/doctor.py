@@ -107,7 +107,7 @@ def check_cores(settings: Settings) -> DoctorCheck:
 
 
 def check_redis(settings: Settings) -> DoctorCheck:
-    """Find a Redis that replies and keeps what it takes, or one that ``corelane serve`` can start."""
+    """Find a Redis that replies and keeps the data it accepts, or a Redis that ``corelane serve`` can start."""
     try:
         from corelane.store.link.blocking import Link
         from corelane.store.redis_info import read_info
@@ -128,7 +128,7 @@ def check_redis(settings: Settings) -> DoctorCheck:
 
 
 def judge_redis(where: str, info: dict[str, str], wanted: int = 0) -> DoctorCheck:
-    """Warn if a Redis that replies may lose accepted jobs; fail if it takes none, for lack of ``wanted`` replicas."""
+    """Warn if a Redis that replies may lose accepted jobs; fail if it accepts none, for lack of ``wanted`` replicas."""
     from corelane.store.redis_info import Replication
 
     name, replication = info.get("server_name", "redis"), Replication.parse(info)

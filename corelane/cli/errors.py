@@ -19,7 +19,7 @@ from corelane.settings.rules import SettingsError
 #: What shells use for a process ended by SIGINT: 128 + 2.
 INTERRUPTED = 130
 
-#: The command that shows what ``GET /v1/…`` returns.
+#: The command that shows what ``GET /v1/KEY`` returns, by KEY.
 COMMANDS = {"cores": "`corelane cores`", "models": "`corelane models list`"}
 
 #: The words that replace an address, a header or a field in a sentence of the service.

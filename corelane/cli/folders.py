@@ -59,7 +59,7 @@ def running_service(folder: Path) -> Mapping[str, Any] | None:
 
 
 def places(settings: Settings) -> dict[str, str | None]:
-    """Return where a service keeps its data outside Redis, as it writes this into its notes."""
+    """Return where a service keeps its data outside Redis, in the form of the service's notes in ``parts.json``."""
     return {
         "files_dir": str(settings.files_root),
         "artifacts_dir": str(settings.artifact_root),
@@ -103,7 +103,7 @@ def keep_private(path: Path, text: str) -> None:
 
 
 def read_private(path: Path, what: str) -> str:
-    """Return the line in a private file; raise SetupError, which calls it ``what``, if it cannot be read."""
+    """Return the line in a private file; raise SetupError, which calls the file ``what``, if it cannot be read."""
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:

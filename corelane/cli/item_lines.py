@@ -3,8 +3,8 @@
 An item follows the rules of its task for items of a job. Blank lines are skipped. A line that cannot be sent gives a
 failed result in its place, with its id if that can be read.
 
-An output is accepted as ours if every complete line is a result and the indexes rise. An incomplete last line is
-dropped only if it begins like one of ours.
+An output is accepted as one of these commands' own if every complete line is a result and the indexes rise. An
+incomplete last line is dropped only if it begins like a result.
 """
 
 from collections import deque
@@ -76,7 +76,7 @@ class OutputState:
 
 @dataclass(frozen=True, slots=True)
 class LineFormat:
-    """One format of items and results; ``results`` raises ValueError for an output that is not ours."""
+    """One format of items and results; ``results`` raises ValueError for an output that no such run wrote."""
 
     number: Callable[[Iterable[bytes]], Iterator[NumberedLine]]
     results: Callable[[Iterable[bytes]], Results]
@@ -169,7 +169,7 @@ def results_of(
 
 
 def read_output(stream: Iterable[bytes], form: LineFormat) -> OutputState:
-    """Return the state of an existing output; raise InvalidInput if it is none of ours."""
+    """Return the state of an existing output; raise InvalidInput if no run of this command wrote it."""
     kept = OutputState()
     try:
         for result, size_bytes in form.results(stream):

@@ -85,7 +85,7 @@ class LinesRun:
                 return self._send(client, source, sink)
 
     def _say(self, sentence: str) -> None:
-        """Print a line for the person who waits."""
+        """Print a line on standard error for a person who waits."""
         if not self.quiet:
             self.console.print(sentence)
 
@@ -217,7 +217,7 @@ class LinesRun:
         return "\n".join(said)
 
     def _run_by_reference(self, client: "Client", source: str) -> bool:
-        """Submit one job of the items at a URL, and get its results to the output; return whether all was answered."""
+        """Submit one job of the items at a URL; write its results to the output; return whether all was answered."""
         if self.overwrite:
             raise InvalidInput("items at a URL are read by the service: leave out --overwrite")
         target = as_url(self.output)

@@ -51,7 +51,7 @@ def running_service(data: Path, **changes: object) -> Iterator[str]:
 
 @contextmanager
 def unwound_by_sigterm() -> Iterator[None]:
-    """Make SIGTERM raise an exception in this block, unless it has a handler. Works in the main thread only."""
+    """Make SIGTERM raise an exception in this block, unless SIGTERM has a handler. Works in the main thread only."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return

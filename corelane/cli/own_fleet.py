@@ -74,10 +74,10 @@ CORELANE = (sys.executable, "-m", "corelane")
 #: The prefixes of the names of parts, in the order in which they are stopped.
 STOP_ORDER = (("api",), ("core",), ("keeper", "deliveries", "flower"), ("redis",))
 
-#: How to have another Redis than one on a port that is taken.
+#: The advice if the port of Redis is taken: another port, or the Redis on that port.
 OTHER_REDIS = "--redis-port, or use that Redis with --redis URL"
 
-#: What to know before one follows the advice of a Redis that cannot read its files.
+#: A warning for users of a Redis that cannot read its files: Redis' own advice can lose data.
 REDIS_ADVICE = (
     ". Do not run redis-check-aof on {} itself: it cuts the file at the first place that it cannot read, and all "
     "accepted work behind it is lost. Copy the folder first, and see Operations, 'Redis cannot read its files'"
@@ -97,7 +97,7 @@ class OwnFleet:
     flower_password: str = field(default="", repr=False)
 
     def take_ports(self) -> None:
-        """Hold the API's port, and look that the others are free; raise SetupError if one is taken."""
+        """Hold the API's port, and check that the other ports are free; raise SetupError if one is taken."""
         settings, supervisor = self.settings, self.supervisor
         if "redis" in self.roles:
             self._change(redis_port=require_port("127.0.0.1", settings.redis_port, OTHER_REDIS))

@@ -32,7 +32,7 @@ def find_server() -> Path:
 def server_argv(binary: Path, folder: Path, port: int, users: Path | None = None) -> list[str]:
     """Return the command that runs a server. A crash loses at most the last second of writes, and no key is evicted.
 
-    ``users`` is its ACL file; without one it asks for no password.
+    ``users`` is the server's ACL file; without one the server asks for no password.
     """
     return [
         str(binary),

@@ -1,7 +1,7 @@
 """``corelane run``: one item or lines of items for a model of any task, and their results in the same order.
 
-What items are is said by the model's task. One item is given by its fields, or as a text if that is all it needs; lines
-are a file, standard input or a URL. Results are shown a line each, or written as JSON; a file of them is resumed.
+The model's task defines what an item is. One item is given by its fields, or as a text if that is all it needs. Lines
+come from a file, standard input or a URL. Results are shown one a line, or written as JSON; an output file is resumed.
 """
 
 import re

@@ -1,6 +1,6 @@
-"""The output of `serve`: each line after the name of the part that wrote it, or, for programs, every log as it is.
+"""The output of `serve`: for people, lines after the name of the part that wrote them; for programs, logs as they are.
 
-For programs, `serve` and its parts write JSON objects, one a line, but for Redis and Flower, which write text.
+For programs, `serve` and its parts write JSON objects, one a line, except Redis and Flower, which write text.
 """
 
 import shlex
@@ -103,7 +103,7 @@ def ready_facts(settings: Settings, password: str, roles: frozenset[str]) -> dic
 
 
 def _where_secret(settings: Settings) -> str:
-    """Return what shows the secret that signs webhooks."""
+    """Return which setting or command has the secret that signs webhooks, or that only owners have secrets."""
     if settings.webhook_secret is None:
         return "only those of owners, as CORELANE_WEBHOOK_SECRET is not set"
     if settings.webhook_secret != kept_secret(settings.data_dir):

@@ -106,7 +106,7 @@ class PartHistory:
         return RELAUNCH_PAUSES_S[min(max(self.bad_ends, 1), len(RELAUNCH_PAUSES_S)) - 1]
 
     def is_hopeless(self, first_tries: int) -> bool:
-        """Return whether another launch would most likely end in the same way. A part that is killed has hope."""
+        """Return whether another launch would most likely end in the same way. Kills from outside do not count."""
         return self.faults >= (len(RELAUNCH_PAUSES_S) if self.was_ever_up else first_tries)
 
 

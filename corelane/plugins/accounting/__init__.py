@@ -1,4 +1,4 @@
-"""The accounting plugin: what work took, and traces."""
+"""The accounting plugin: tokens and core seconds that work took, and traces of it."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -58,7 +58,7 @@ class AccountingPlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin, Trac
         return open_tracer(role, instance)
 
     def observers(self, core: Any) -> Iterable[Any]:
-        """Return the observer that measures what jobs take, and, if traces are on, the one that traces it."""
+        """Return the observer that measures what jobs take and, if traces are on, the observer that traces jobs."""
         from corelane.plugins.accounting.usage_meter import UsageMeter
 
         yield UsageMeter()

@@ -68,7 +68,7 @@ async def get_usage(
 
 
 def as_csv(rows: Sequence[UsageRow]) -> str:
-    """Return rows as a table with a head."""
+    """Return rows as CSV, below a row of the column names."""
     out = io.StringIO()
     writer = csv.writer(out)
     writer.writerow(COLUMNS)

@@ -52,7 +52,7 @@ class UsageMeter(CoreObserver):
             self._spent.pop(job, None)
 
     def hands_back(self, request: HandBack) -> None:
-        """Say how many tokens were read in vain."""
+        """Put into the request how many tokens were read in vain."""
         jobs = dict.fromkeys(ref.job for ref, _ in request.refs)
         request.lost_tokens = sum(self._spent.pop(job, (0, 0.0))[0] for job in jobs)
 

@@ -19,7 +19,7 @@ class BackendsPlugin(BackendPlugin, CompilePlugin):
     name = "backends"
 
     def settings(self) -> "type[BaseSettings]":
-        """Return the fields of its settings."""
+        """Return the fields of the plugin's settings."""
         from corelane.plugins.backends.settings import BackendsFields
 
         return BackendsFields

@@ -1,4 +1,4 @@
-"""The plugin ``bench``: ``corelane bench`` offers a running service a load and says how fast it was."""
+"""The plugin ``bench``: ``corelane bench`` puts a load on a running service and reports how fast the service was."""
 
 from typing import TYPE_CHECKING
 

@@ -1,7 +1,7 @@
 """The figures of a run. Pure.
 
-Percentiles are of requests that were answered, from two on; failures are counted apart. Items a second are those that
-were answered within the time of the load, whenever they were sent: under overload that is what the service can do.
+Percentiles are of answered requests, if there are at least two; failures are counted separately. Items a second counts
+items answered within the time of the load, whenever they were sent: under overload that is what the service can do.
 """
 
 from collections import Counter

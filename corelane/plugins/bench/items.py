@@ -1,6 +1,6 @@
-"""The items that are sent: lines of a file, or made ones; and what of them depends on their task.
+"""The items that are sent, from lines of a file or made; and what each task must say about its items.
 
-A task whose items are more than one text says so in ``bench.py`` of its folder, with a class ``ITEMS``.
+A task whose items are more than one text defines ``ITEMS``, a class, in ``bench.py`` of its folder.
 """
 
 import gzip
@@ -42,13 +42,13 @@ class Given(NamedTuple):
 
 
 class TaskItems:
-    """The items of one task. As it stands it serves tasks whose items are one text."""
+    """The items of one task. This base class serves tasks whose items are one text."""
 
     def __init__(self, task: Task) -> None:
         self.task = task
 
     def make(self, rng: random.Random, tokens: int) -> Given:
-        """Make an item with a text of about that many tokens."""
+        """Make an item with a text of about ``tokens`` tokens."""
         return Given({**self.task.example, "text": prose(rng, tokens)})
 
     def of_line(self, line: Mapping[str, Any]) -> Given:
@@ -61,7 +61,7 @@ class TaskItems:
         return None
 
     def options(self, given: Sequence[Given]) -> dict[str, Any]:  # noqa: ARG002  # for tasks that need them
-        """Return the options to send the items with: a long text is read in windows, if the task has a choice."""
+        """Return the options to send with the items: if the task has a choice, long texts are read in windows."""
         return {"long": "mean"} if "long" in self.task.options.model_fields else {}
 
     def f1(self, known: Sequence[str], result: Result) -> float:

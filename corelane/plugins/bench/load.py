@@ -1,7 +1,7 @@
-"""The load: callers in a closed loop, requests at a rate, or all items as one job; and what became of each request.
+"""The load: callers in a closed loop, requests at a rate, or all items as one job; and the outcome of each request.
 
 In a closed loop a caller sends its next request once the last is answered, and a latency counts from the sending. At a
-rate requests are sent when they are due, whatever became of the others, as by callers who know nothing of each other.
+rate requests are sent when they are due, even if earlier ones wait, as by callers who know nothing of each other.
 There a latency counts from when a request was due, so a service that falls behind shows it. Times are in seconds from
 the start of the load.
 """
@@ -25,7 +25,7 @@ TIMEOUT_S = 120.0
 #: Pause of a caller whose request failed, so that a service which refuses all is not flooded, in seconds.
 PAUSE_S = 0.1
 
-#: Callers that share a client: it has as many connections.
+#: How many callers share a client, which has as many connections.
 SHARING = 100
 
 #: Most requests in flight at a rate; more wait for a place, and their latency counts that.
@@ -49,7 +49,7 @@ class Request:
 
 @dataclass(slots=True)
 class Run:
-    """What became of a load: its requests, its length in seconds, and the CPU time that sending them took."""
+    """The outcome of a load: its requests, its length in seconds, and the CPU seconds that sending them took."""
 
     requests: list[Request] = field(default_factory=list)
     seconds: float = 0.0
@@ -58,7 +58,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How a load is offered: by so many callers, at a rate, or as one job if neither is given; and when it ends."""
+    """How a load is sent: by a number of callers, at a rate, or as one job if neither is given; and when it ends."""
 
     callers: int | None = None
     rate: float | None = None
@@ -67,7 +67,7 @@ class Load:
     per_request: int = 1
 
     def is_over(self, sent: int, at_s: float) -> bool:
-        """Return whether no more requests are sent after so many, at a time."""
+        """Return whether the load ends, after ``sent`` requests, at ``at_s`` seconds from its start."""
         return sent >= (self.requests or math.inf) or at_s >= (self.seconds or math.inf)
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ class Load:
 
 
 class Sender:
-    """Sends requests to one service, and notes what became of them."""
+    """Sends requests to one service, and notes their outcomes."""
 
     def __init__(self, clients: Sequence[AsyncClient], model: str, items: ItemSet) -> None:
         self._clients, self._model, self._items = clients, model, items
@@ -96,7 +96,7 @@ class Sender:
             await self._clients[0].predict(self._model, self._items.given[number].item, options=self._items.options)
 
     async def run(self, load: Load) -> Run:
-        """Offer the load, wait until all requests have ended, and return what became of them."""
+        """Send the load, wait until all requests have ended, and return their outcomes."""
         cpu_s, self._began_s = time.process_time(), time.monotonic()
         if load.callers:
             await self._closed_loop(load, load.callers)

@@ -1,4 +1,4 @@
-"""One run of the bench: make ready, read what the cores have worked, offer the load, read it again."""
+"""One run of the bench: warm up, read how long the cores have worked, send the load, read the cores' work again."""
 
 import asyncio
 import re
@@ -21,10 +21,10 @@ from corelane.plugins.bench.load import MOST_IN_FLIGHT, SHARING, Load, Sender
 #: Items that are sent alone before the load, so that connections are open and nothing is read for the first time.
 WARM_UP = 8
 
-#: Items that are made if no number is given: so many that few requests in flight are alike.
+#: How many items are made if no number is given: enough that few requests in flight are alike.
 MADE = 1000
 
-#: Work is counted with a core's next heartbeat, each second; in seconds.
+#: Wait until the work is counted, in seconds: a core counts it with its next heartbeat, each second.
 COUNTED_S = 1.5
 
 SAMPLE = re.compile(rf'^{CORE_S.name}{{core="([^"]*)"}} (\S+)$', re.MULTILINE)
@@ -41,14 +41,14 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class ItemSource:
-    """The items to send: at most ``count`` of a file, or so many made ones of about ``tokens`` tokens."""
+    """The items to send: at most ``count`` items of a file, or ``count`` made items of about ``tokens`` tokens."""
 
     file: Path | None
     count: int | None
     tokens: int
 
     def read(self, task: str) -> ItemSet:
-        """Return them as items of a task."""
+        """Return the items in the form of a task."""
         if self.file is not None:
             return read_items(task, self.file, self.count)
         return make_items(task, self.count or MADE, self.tokens)
@@ -57,7 +57,7 @@ class ItemSource:
 async def measure(target: Target, load: Load, source: ItemSource, price_per_hour: float | None) -> dict[str, Any]:
     """Return the figures of a load on a service; raise CorelaneError if it cannot begin.
 
-    ``cores`` has the share of the time that each core worked. It is empty if the service does not tell, and
+    ``cores`` has the share of the time that each core worked. It is empty if the service does not say, and
     ``cores_unknown`` says why.
     """
     async with AsyncExitStack() as stack:
@@ -98,6 +98,6 @@ async def core_seconds(url: str, api_key: str | None) -> dict[str, float]:
 
 
 def busy_shares(before: dict[str, float], after: dict[str, float], seconds: float) -> dict[str, float]:
-    """Return the share of some seconds that each core worked; a core that was started anew counts from 0."""
+    """Return the share of some seconds that each core worked; a core that was restarted counts from 0."""
     worked = {core: now - before.get(core, 0.0) if now >= before.get(core, 0.0) else now for core, now in after.items()}
     return {core: round(min(1.0, spent / seconds), 4) for core, spent in sorted(worked.items())}

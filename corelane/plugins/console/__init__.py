@@ -83,7 +83,7 @@ class ConsolePlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin):
             add_console(app, state)
 
     def body_limits(self, settings: "Settings") -> Mapping[str, tuple[int, str]]:
-        """Return the most bytes of the form that has a text. Reading it takes 25 ms."""
+        """Return the most bytes of the form with a text; reading a form of that size takes 25 ms."""
         return {"/console/ask": (min(settings.max_body_bytes, 64 * 1024), "")}
 
     def addresses(self, settings: "Settings") -> Mapping[str, str]:

@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 #: Time between two points, in milliseconds, and how many are kept: six hours.
 POINT_MS, KEPT = 10_000, 2160
 
-#: The sums of this many points are kept: those of a minute ago, and all since.
+#: How many readings of the sums are kept: the one of a minute ago, and all since.
 SAMPLES = 7
 
-#: Older sums are no measure of now, in seconds.
+#: Sums older than this are not used for current rates, in seconds.
 SAMPLES_TTL_S = 120
 
-#: Most points in one reply. Of more, each stands for several.
+#: Most points in one reply. If there are more, each point of the reply stands for several.
 MOST_POINTS = 400
 
 #: The right to take points. Another process gets it when the holder misses two.
@@ -48,7 +48,7 @@ SAMPLED = (
     *(m.JOB_S, m.WAIT_S, m.COMPUTE_S),
 )
 
-#: The figures of which several points together have the worst: times and queues. Of rates they have the mean.
+#: The figures that merge to the worst value of several points: times and queues. Other figures merge to the mean.
 WORST = frozenset({"p50_s", "p95_s", "wait_p95_s", "backlog_s", "waiting_tokens", "open_items"})
 
 
@@ -166,14 +166,14 @@ def make_point(growth: Growth) -> dict[str, Any]:
 
 
 class Sampler:
-    """Takes the points, if no other process does. ``name`` is unique to it."""
+    """Takes the points, if no other process does. ``name`` is unique to the sampler."""
 
     def __init__(self, link: CommonLink, name: str) -> None:
         self._link = link
         self._name = name
 
     async def sample(self) -> None:
-        """Note the sums, and the point since those before, unless another process has the lease. Raises Unavailable."""
+        """Store the sums and the point since the last sums, unless another process has the lease. Raise Unavailable."""
         link = self._link
         if not (await link.many([SAMPLER.take(self._name)]))[0]:
             return
@@ -213,7 +213,7 @@ def sampling(tools: "LoopTools") -> "Loop":
 
 
 async def health_issues(link: CommonLink) -> list[HealthIssue]:
-    """Judge the failed items of the last minute by version, and whether the keeper takes points if it sweeps."""
+    """Return issues: versions whose items failed in the last minute; a keeper that sweeps but takes no points."""
     rounds, sample = await link.many([("HMGET", keys.ROUNDS, "sweeps", "history"), MINUTE_AGO])
     now_ms, found = await link.now_ms(), list[HealthIssue]()
     if growth := Growth.since(sample, now_ms, parse(await read_sums(link))):

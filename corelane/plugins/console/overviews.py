@@ -1,8 +1,8 @@
 """The overview, built from Redis: a process makes at most one reading at a time, and one a second.
 
 What waits is divided by the rate at which the cores drain it, measured over the last seconds. Other rates are those of
-the last minute: the sums of now, less those that the history's keeper noted a minute ago. So all processes show the
-same.
+the last minute: the current sums minus those that the history's keeper noted a minute ago. So all processes show the
+same rates.
 """
 
 import asyncio
@@ -104,7 +104,7 @@ async def read_overview(link: CommonLink) -> Overview:
 
 
 def in_order(core: str) -> tuple[str, int]:
-    """Return what cores are sorted by: the host, and the number on it."""
+    """Return the sort key of a core: the host, and the core's number on it."""
     host, _, number = core.rpartition("/")
     return host, int(number) if number.isdecimal() else 0
 

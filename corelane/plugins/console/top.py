@@ -1,7 +1,7 @@
 """``corelane top``: the service on the terminal, live: what waits, what is wrong, each core, each model.
 
-If the output is not a terminal, it is printed once. After a lost connection the last state is shown, with a note, until
-the service replies again. Text from a service is shown as it is: it is not read as markup and cannot control the
+Without a terminal, the state is printed once. After a lost connection the last state is shown, with a note, until the
+service replies again. Text from a service is shown as it is: it is not read as markup and cannot control the
 terminal.
 """
 
@@ -49,7 +49,7 @@ SPARE = ("runtime", "host", "device", "padding", "claimed", "of cores", "restart
 #: Space between two columns, and width of a bar in a line and in a cell, in columns.
 GAP_CHARS, BAR_CHARS, CELL_BAR_CHARS = 2, 10, 5
 
-#: Most health issues that are shown, and the lines beside those of issues, cores and models.
+#: Most health issues that are shown, and the number of lines other than those of issues, cores and models.
 MOST_ISSUES, FRAME_LINES = 6, 9
 
 LiveClient = Annotated["Client", Made(partial(connect, patience_s=0, on_wait=WaitNotice(quiet=True)))]
@@ -150,7 +150,7 @@ def now(found: Overview) -> Text:
 
 
 def count_cores(cores: Sequence[CoreOverview]) -> Text:
-    """Return how many cores there are, by state."""
+    """Return the numbers of cores by state, in words."""
     counts = Counter(core.state for core in cores).most_common()
     return line(
         (f"{len(cores):,} cores: " + ", ".join(f"{n:,} {state}" for state, n in counts) if cores else "no core", "dim")

@@ -34,7 +34,7 @@ class FilesPlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin):
     overdue = ("batches",)
 
     def settings(self) -> "type[BaseSettings]":
-        """Return the fields of its settings."""
+        """Return the fields of the plugin's settings."""
         from corelane.plugins.files.settings import FilesFields
 
         return FilesFields

@@ -1,4 +1,4 @@
-"""Traces: sent to an OpenTelemetry collector in the background. Off unless the environment asks for them.
+"""Traces: sent to an OpenTelemetry collector in the background, if the environment asks for them.
 
 OpenTelemetry's own variables turn them on; its SDK reads the other variables. Only ``otel`` imports OpenTelemetry.
 What the collector does not accept is dropped.

@@ -1,7 +1,7 @@
-"""The trace layer, outside all others if traces are on: a server's entry for some requests.
+"""The trace layer, outside all other layers if traces are on: it writes a server span for some requests.
 
-A request is traced if it changes something, or if it belongs to a caller's trace. One that only reads begins no
-trace, because the traces of polls would hide those of jobs.
+A request is traced if it changes something, or if it belongs to a caller's trace. A request that only
+reads begins no trace, because the traces of polls would hide those of jobs.
 """
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send

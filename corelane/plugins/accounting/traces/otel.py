@@ -1,6 +1,6 @@
 """The tracer on OpenTelemetry's SDK, which exports by OTLP over HTTP in its own thread.
 
-The SDK reads its variables: OTEL_EXPORTER_OTLP_*, OTEL_TRACES_SAMPLER, OTEL_BSP_*, OTEL_SERVICE_NAME,
+The SDK reads its own environment variables: OTEL_EXPORTER_OTLP_*, OTEL_TRACES_SAMPLER, OTEL_BSP_*, OTEL_SERVICE_NAME,
 OTEL_RESOURCE_ATTRIBUTES. While the collector cannot be reached, spans are dropped, and the log says so once a minute.
 """
 
@@ -34,7 +34,7 @@ from corelane import __version__
 from corelane.log import TELL_AGAIN_S
 from corelane.tracing import Attributes, Kind
 
-#: At its end, a process waits this long for the collector, in seconds.
+#: Longest time that a process waits for the collector at its end, in seconds.
 FLUSH_S = 2.0
 
 #: The loggers that report that spans were dropped, or that the collector cannot be reached.

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-#: Where AWS publishes the packages; PyPI's of these names are stubs.
+#: Where AWS publishes the packages; PyPI's packages of these names are stubs.
 PACKAGE_INDEX = "https://pip.repos.neuron.amazonaws.com"
 
 #: Micro-code and runtime take this much of each physical core's memory, in bytes (AWS: 96 MB).

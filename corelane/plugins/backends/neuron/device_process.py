@@ -9,8 +9,8 @@ cores that NEURON_RT_VISIBLE_CORES names, with three file descriptors:
 
     device_process.py PACKAGE SOCKET MEMORY
 
-Each request has one reply: ``{}``, of a run the ``shapes`` of its outputs, or ``{"error": TEXT}`` with the text of the
-error as the package gave it.
+Each request has one reply. It is ``{}``, or has the ``shapes`` of a run's outputs, or is ``{"error": TEXT}`` with the
+error's text from the package.
 """
 
 from __future__ import annotations

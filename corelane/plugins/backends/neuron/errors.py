@@ -19,9 +19,9 @@ class Remedy(StrEnum):
     """The action that an error calls for."""
 
     REFUSE = "refuse"  #: this request or this artifact can never work here: it fails, and all else goes on
-    RETRY = "retry"  #: the same call will do, in a moment, in this process
-    RESTART = "restart"  #: the runtime is of no more use in this process; a new one goes on
-    WAIT = "wait"  #: another process holds the core; a new process tries again, later and later
+    RETRY = "retry"  #: the same call will succeed in a moment, in this process
+    RESTART = "restart"  #: the runtime can no longer be used in this process; a new process can go on
+    WAIT = "wait"  #: another process holds the core; a new process tries again, after growing pauses
     RETIRE = "retire"  #: the core has to be taken out of service
 
 

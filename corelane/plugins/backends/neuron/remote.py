@@ -1,4 +1,4 @@
-"""Traced files in a device process: torch-neuron, for inf1, ends at Python 3.10, and Corelane begins at 3.11.
+"""Traced files in a device process: torch-neuron (inf1) needs Python 3.10 or older, and Corelane 3.11 or newer.
 
 The process runs ``device_process.py`` in another interpreter. It gets the cores that this process was given. It always
 ends with this process, however that ends. Both map the memory through which a batch is sent and returned. Once the

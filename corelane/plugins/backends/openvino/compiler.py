@@ -29,7 +29,7 @@ class OpenVinoCompiler:
     """Makes a graph in int8. Other dtypes are as fast in TorchScript."""
 
     way = "openvino int8"
-    #: A high value, because serving needs one more library.
+    #: The least speed-up that is worth this format; high, because serving needs one more library.
     least_gain = 1.3
 
     def check(self, dtype: str) -> None:

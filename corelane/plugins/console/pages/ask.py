@@ -33,7 +33,7 @@ router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 #: The longest time that the page waits for a result, in seconds: less than htmx does. Then the job's page takes over.
 WAIT_S = 25.0
 
-#: The beginning of the names of fields that are options: an item may have fields of the same names.
+#: The prefix of form fields for options: an item may have fields of the same names.
 OPTION = "options."
 
 
@@ -77,7 +77,7 @@ async def ask(request: Request, state: StateDep, caller: SubmitCaller) -> Respon
 
 
 async def task_of(state: AppState, models: list[ModelInfo], name: str) -> Task:
-    """Return the task of a model in the form of its version; that of jobs that name none if there is no such model."""
+    """Return the task of a model, with the forms of its version; for an unknown model, the default task."""
     try:
         return await state.jobs.submitter.tasks.of_model(choose_model(models, name).id)
     except (NotFound, ValueError):

@@ -1,4 +1,4 @@
-"""The fields of a form by the JSON schema of what it asks for, and the values that a form has for them. Pure."""
+"""The fields of a form, from the JSON schema of the object to fill in; and the object, from a form's values. Pure."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ import orjson
 
 from corelane.errors import InvalidInput
 
-#: How a field is asked for: as a line, a text, a text a line, a number, one of few, several of few, a box, or JSON.
+#: How a form asks for a value: a line, a text, texts one a line, a number, one of few, several of few, a box, or JSON.
 Kind = Literal["line", "text", "texts", "number", "choice", "choices", "yes", "json"]
 
 #: The kinds of simple values, by their types.
@@ -69,7 +69,7 @@ def _kind(form: Mapping[str, Any]) -> Kind:
 
 
 def written(value: Any) -> str:
-    """Return a value as a form has it; lists of texts have one a line."""
+    """Return a value as a form shows it; a list of texts has one text a line."""
     if value is None or isinstance(value, str):
         return value or ""
     if isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
@@ -80,8 +80,8 @@ def written(value: Any) -> str:
 def values_of(fields: Iterable[FormField], form: Mapping[str, str]) -> dict[str, Any]:
     """Return the object that a form describes. Fields left empty are left out, unless they are required.
 
-    What does not have the form of its field stays text, so that it is refused where the object is checked. Raise
-    InvalidInput for a whole that is no JSON object.
+    A value that does not have its field's form stays text, so that it is refused where the object is checked. Raise
+    InvalidInput if a field for the whole object has no JSON object.
     """
     found: dict[str, Any] = {}
     for field in fields:

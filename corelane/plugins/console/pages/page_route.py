@@ -1,8 +1,8 @@
 """The class of all routes of the console: failures become pages, and changes are accepted only from the console's
 pages.
 
-A route of the console calls the function behind the JSON route, so both have the same checks. It also has the
-JSON API's dependencies (``ReadCaller``, ``SubmitCaller``, ``AdminCaller``).
+A route of the console calls the function behind the JSON route, so both have the same checks. Console routes also have
+the JSON API's dependencies (``ReadCaller``, ``SubmitCaller``, ``AdminCaller``).
 """
 
 from collections.abc import Callable, Coroutine

@@ -98,7 +98,7 @@ def pretty(value: Any) -> str:
 
 
 def made_for(task: Task, name: str) -> list[str]:
-    """Return the templates that show a thing of a task, first its own one."""
+    """Return the templates for an item, result or form of a task, the task's own template first."""
     return [f"{task.name.replace('-', '_')}/console/{name}.html", f"any/{name}.html"]
 
 

@@ -23,7 +23,7 @@ MOST_WALKS = 256
 
 @dataclass(frozen=True, slots=True)
 class ResultsPage:
-    """Some of a job's results. ``next`` is the index of the next page; None at the end, or if results are pending."""
+    """Some of a job's results. ``next`` is where the next page begins; None at the end, or if results are pending."""
 
     only: JobStatus | None
     first: int

@@ -51,7 +51,7 @@ class PlannedLine:
     custom_id: str | None
     group: int | None
     error: tuple[str, str] | None = None
-    #: Number of its items.
+    #: Number of the line's items.
     items: int = 1
 
     @classmethod

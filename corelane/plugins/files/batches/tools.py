@@ -23,7 +23,7 @@ from corelane.submitting.submitter import Submitter
 #: A long step renews the lease this often, in seconds: well before the lease ends.
 RENEW_S = BATCHER.ttl_ms / 1000 / 5
 
-#: The folder for plans in the storage of files. Names with this prefix are there.
+#: The folder for plans in the storage of files, and the prefix of their names.
 PLANS = "plans/"
 
 

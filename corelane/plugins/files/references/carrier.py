@@ -24,7 +24,7 @@ PLACES, OWNER_PLACES = 8, 2
 #: Pause between two checks for due jobs, in seconds.
 LOOK_S = 0.2
 
-#: Time that transfers in progress get to stop, in seconds. One that continues after it changes nothing.
+#: Time that transfers in progress get to stop, in seconds. A transfer that continues longer changes nothing.
 GRACE_S = 5.0
 
 #: Most jobs whose owners are looked up at a time.

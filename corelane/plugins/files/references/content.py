@@ -15,7 +15,7 @@ GZIP = 16 + zlib.MAX_WBITS
 #: Unpacked bytes that are held at a time: a chunk of a few kilobytes may unpack to gigabytes.
 UNPACKED_BYTES = 1024 * 1024
 
-#: Packed bytes that zlib gets at a time, and most members of one input: those of bgzip hold 64 kB each.
+#: Packed bytes that zlib gets at a time, and most members of one input: a member that bgzip wrote holds 64 kB.
 PACKED_BYTES, MOST_MEMBERS = 8 * 1024, 100_000
 
 

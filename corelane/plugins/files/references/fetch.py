@@ -21,7 +21,7 @@ from corelane.settings import Settings
 from corelane.webhooks.addresses import MOST_ADDRESSES, Route
 from corelane.webhooks.post import FAILURES, default_tls, request_of, text_of
 
-#: Time after its submission until which a job's input is tried to be read, in seconds.
+#: Longest time from a job's submission until its input is given up, and longest time of one attempt, in seconds.
 INPUT_TIMEOUT_S = 3600.0
 
 #: Longest silence of a server, and longest time to connect, in seconds.

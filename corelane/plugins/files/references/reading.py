@@ -163,7 +163,7 @@ class InputReader:
         self._files.delete(record.id)
 
     def _try_again(self, record: JobRecord, reason: str) -> None:
-        """Note why an attempt failed; give up when the job's time for it is over."""
+        """Note why an attempt failed; give up when the time for attempts is over."""
         if self._store.now_ms() - record.created_ms > 1000 * INPUT_TIMEOUT_S:
             self._fail(record, f"{reason}; it was tried for {INPUT_TIMEOUT_S:g} s")
             return
@@ -175,12 +175,12 @@ class InputReader:
 
 
 def beside_items(name: str) -> str:
-    """Return the sentence about a field of an input that belongs into the request."""
+    """Return the error's text for a field of an input that belongs into the request."""
     return f"the input has {name[:64]!r} beside its items: put it into the request"
 
 
 class Parts:
-    """The parts of one job's file, written one after another; ``done`` is how far the last complete one reaches."""
+    """The parts of one job's file, written one after another; ``done`` is how far the last complete part reaches."""
 
     def __init__(
         self, store: ReferenceStore, files: ItemFiles, job: str, checker: ItemChecker, part_bytes: int
@@ -203,7 +203,7 @@ class Parts:
             self._writer.abort()
 
     def write(self, found: Item | BadItem, end: int, lines: int) -> None:
-        """Add an item, or its error; ``end`` and ``lines`` tell where the next line begins."""
+        """Add an item, or its error; ``end`` and ``lines`` say where the next line begins."""
         rows = self._rows or self._begin()
         if self.done.items + rows.items == MOST_ITEMS:
             raise InputFailed(f"the input has more than {MOST_ITEMS:,} items")

@@ -1,7 +1,7 @@
 """Batches: their records, the lease of the keeper that runs them, and their steps, each of which is taken once.
 
 Only the holder of the lease takes a batch's steps, and only from the status that it read. So a keeper that lost its
-lease changes nothing. Callers themselves cancel.
+lease changes nothing. Cancellation needs no lease: callers cancel batches themselves.
 """
 
 from collections.abc import Mapping, Sequence
@@ -262,7 +262,7 @@ class BatchStore:
         await self._link.many([("EXPIRE", key(job), ttl_s, "GT") for job in jobs for key in kinds])
 
     async def is_time_to_tidy(self, every_s: int) -> bool:
-        """Tell whether no process looked for stray files in the last ``every_s``. If so, the caller must do it now."""
+        """Return whether no process looked for stray files in the last ``every_s``: then the caller must look now."""
         taken = await self._link.run("write", commands=[("SET", own_keys.TIDIED, 1, "NX", "EX", every_s)])
         return taken[0] is not None
 
@@ -271,7 +271,7 @@ class BatchStore:
         return await self._link.now_ms()
 
     async def has_work(self, name: str = "") -> bool:
-        """Tell whether a batch is open or files may go, and no other keeper has the lease; note this round."""
+        """Return whether a batch is open or files can be deleted, and no other keeper has the lease. Note the round."""
         now = await self._link.now_ms()
         batches, retiring, tidied, holder, _ = await self._link.many(
             [

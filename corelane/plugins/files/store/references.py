@@ -22,7 +22,7 @@ DUE_JOBS = 100
 
 @dataclass(frozen=True, slots=True)
 class ReadProgress:
-    """How far an input was read, and of which version; ``bytes`` and ``lines`` tell where its next line begins."""
+    """How far an input was read, and of which version; ``bytes`` and ``lines`` say where the next line begins."""
 
     state: str = "waiting"
     etag: str = ""
@@ -51,7 +51,7 @@ class ReferenceStore:
         self._link.close()
 
     def has_work(self, name: str) -> bool:
-        """Tell whether an input or output waits and no other keeper has the lease; note that this loop is alive."""
+        """Return whether an input or output waits and no other keeper has the lease; note that this loop is alive."""
         *jobs, holder, _ = self._link.many(
             [
                 ("ZCARD", keys.READING),
@@ -117,7 +117,7 @@ class ReferenceStore:
         return bool(found)
 
     def begin_items(self, job: str, before: str, done: ReadProgress, file: str) -> bool:
-        """Let the items be fed; return False as ``note_input`` does."""
+        """Let the keeper feed the items; return False as ``note_input`` does."""
         done = replace(done, state="read", error=None)
         return bool(
             self._link.run(

@@ -44,7 +44,7 @@ class NeuronCompiler:
         self._chip = chip
 
     def check(self, dtype: str, options: TargetOptions) -> str:
-        """Return the dtype; raises CompileFailed if the compiler takes it, or the options, not for this chip."""
+        """Return the dtype; raises CompileFailed if the chip's compiler does not accept the dtype or the options."""
         make_recipes(self._chip, dtype, options)
         return dtype
 

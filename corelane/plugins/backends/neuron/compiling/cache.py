@@ -58,7 +58,7 @@ class Cache:
         return record
 
     def keep(self, key: str, folder: Path, stem: str, record: Mapping[str, Any]) -> None:
-        """Store the files of ``folder`` that are named after ``stem``. Failing to write the cache is not an error."""
+        """Store the files of ``folder`` that are named after ``stem``. A failure to write the cache is no error."""
         aside = self._root / f".{secrets.token_hex(6)}"
         try:
             aside.mkdir(parents=True)

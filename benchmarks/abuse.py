@@ -2,12 +2,12 @@
 
     python benchmarks/abuse.py [--url http://127.0.0.1:8000] [--nginx] [--only pipelined,resets] [--quick]
 
-Against a running service of this machine, or one of its own with the null engine. Each kind of abuse has its own
-number of connections and ends after a fixed time at the latest. Meanwhile /livez is asked twenty times a second. After
-it, the API process must come to rest within twenty seconds: no more file descriptors than before, no half-closed
-connections, an idle CPU. Printed for each: p50 and p99 of /livez, CPU time in all and for each connection, seconds
-until rest, memory at most and afterwards, descriptors.
-With ``--nginx`` callers meet nginx, configured as docs/keys.md says; the figures are the API's all the same.
+It runs against a service on this machine: a given one, or one that it starts with the null engine. Each kind of abuse
+has its own number of connections and ends after a fixed time at the latest. During an abuse /livez is asked twenty
+times a second. After the abuse, the API process must come to rest within twenty seconds: no more file descriptors than
+before, no half-closed connections, an idle CPU. It prints for each kind: p50 and p99 of /livez, CPU time in all and for
+each connection, seconds until rest, peak memory and memory afterwards, descriptors.
+With ``--nginx`` callers reach nginx, configured as docs/keys.md says; the figures are the API's all the same.
 """
 
 import asyncio
@@ -32,30 +32,30 @@ from benchmarks.harness import about_machine, children, cpu_seconds, is_quick, p
 from benchmarks.nginx import nginx_before
 from corelane.tasks.registry import TASKS
 
-#: What is promised: p99 of /livez meanwhile, the API's memory, and the time to rest: Hypercorn may hold closed
-#: connections for 15 s.
+#: Limits: p99 of /livez during an abuse in ms, the API's memory in MB, and the time to rest in seconds (Hypercorn may
+#: hold closed connections for 15 s).
 LIVEZ_P99_MS, MEMORY_MB, REST_S = 200.0, 400.0, 20.0
 
 #: /livez is asked this often, in seconds.
 PROBE_S = 0.05
 
-#: Connections to the service of the process that asks.
+#: Connections to the service that the process which asks /livez keeps open.
 PROBES = 1
 
-#: A kind of abuse ends after this at the latest, and this many connections are at it at a time.
+#: Longest time of one kind of abuse, in seconds, and its most connections at a time.
 MOST_S, AT_A_TIME = 30.0, 50
 
-#: At rest: descriptors over those before, and CPU seconds a second over what it used before.
+#: At rest, the API may have this many more descriptors, and use this many more CPU seconds a second, than before.
 REST_FDS, REST_CPU = 2, 0.15
 
-#: After an abuse that never rests, the next begins anyway, in seconds.
+#: Longest wait for rest after an abuse, in seconds; then the next one begins anyway.
 GIVE_UP_S = 75.0
 
 CLOSE_WAIT = "08"
 
 
 class Processes:
-    """The processes that answer on a port, as /proc shows them: those that hold its sockets for them do not count."""
+    """The processes that answer on a port, as /proc shows them, without the parents that only hold the sockets."""
 
     def __init__(self, port: int) -> None:
         self._port = f":{port:04X}"
@@ -64,7 +64,7 @@ class Processes:
         self.pids = [pid for pid in holders if not holders.intersection(children(pid))]
 
     def fds(self) -> int:
-        """How many file descriptors are open."""
+        """Return how many file descriptors are open."""
         return sum(len(list(Path(f"/proc/{pid}/fd").iterdir())) for pid in self.pids)
 
     def half_closed(self) -> int:
@@ -72,12 +72,12 @@ class Processes:
         return sum(row[3] == CLOSE_WAIT for row in self._sockets())
 
     def resident_mb(self) -> float:
-        """Memory held."""
+        """Return the memory held, in MB."""
         pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in self.pids)
         return round(pages * os.sysconf("SC_PAGE_SIZE") / 1e6, 1)
 
     def peak_mb(self) -> float:
-        """Return the most memory held since the last call."""
+        """Return the most memory held since the last call, in MB."""
         peak = 0.0
         for pid in self.pids:
             status = Path(f"/proc/{pid}/status").read_text()
@@ -86,7 +86,7 @@ class Processes:
         return round(peak, 1)
 
     def cpu_s(self) -> float:
-        """CPU time used so far."""
+        """Return the CPU time used so far, in seconds."""
         return sum(cpu_seconds(self.pids).values())
 
     def _sockets(self) -> list[list[str]]:
@@ -107,12 +107,12 @@ class Processes:
         return found
 
 
-#: Kinds of a quick run, and its share of the connections.
+#: Kinds of abuse in a quick run, and the share of the connections that it makes.
 QUICKLY, QUICK_SHARE = ("pipelined",), 0.02
 
 
 def probe(url: str, pipe: Connection) -> None:
-    """Ask /livez at a steady rate from a process of its own until told; counts from when it was due, to 30 s."""
+    """Ask /livez at a steady rate until ``pipe`` says stop; a time counts from when the request was due, up to 30 s."""
     taken = []
     with httpx2.Client(base_url=url, timeout=30) as client:
         client.get("/livez").raise_for_status()
@@ -128,7 +128,7 @@ def probe(url: str, pipe: Connection) -> None:
 
 @contextmanager
 def probing(url: str) -> Iterator[list[float]]:
-    """Probe meanwhile; what was taken is in the list at the end."""
+    """Probe /livez during the block, from another process; the times are in the list after the block, in ms."""
     taken: list[float] = []
     spawning = multiprocessing.get_context("spawn")
     ours, theirs = spawning.Pipe()
@@ -206,7 +206,7 @@ async def open_job(url: str) -> str:
 
 
 async def run(url: str, only: list[str], share: float, *, behind_nginx: bool) -> dict[str, Any]:
-    """Every kind, one after the other."""
+    """Run each kind of abuse in ``only``, one after the other; return their figures."""
     process, figures = Processes(Target(url).port), {}
     with nginx_before(url) if behind_nginx else nullcontext(url) as asked:
         target = Target(asked)
@@ -225,13 +225,13 @@ async def run(url: str, only: list[str], share: float, *, behind_nginx: bool) ->
 
 
 def is_kept(found: dict[str, Any]) -> bool:
-    """Say if one kind keeps what is promised."""
+    """Return whether the figures of one kind are within the limits."""
     is_quick_enough = found["livez_p99_ms"] < LIVEZ_P99_MS and found["peak_mb"] < MEMORY_MB
     return is_quick_enough and found["rest_s"] is not None and found["rest_s"] <= REST_S
 
 
 def main() -> int:
-    """Measure, print, and say which kinds keep what is promised."""
+    """Measure, print, and say which kinds are within the limits."""
     parser = parser_of(__doc__)
     parser.add_argument("--url", help="a running service of this machine; one of its own if not given")
     parser.add_argument(

@@ -20,13 +20,13 @@ from benchmarks.harness import is_quick
 
 QUESTION = b'{"question": "What is the number?", "context": "The number is 7."}'
 
-#: The service is left alone for this long, and in a quick run, in seconds.
+#: How long the service is left alone, and how long in a quick run, in seconds.
 ALONE_S, QUICK_ALONE_S = 5.0, 0.5
 
-#: A connection is held, and a stream followed, for this, in seconds.
+#: How long a connection is held, and how long a stream is followed, in seconds.
 HELD_S = 10.0
 
-#: Requests sent ahead in one connection, and streams opened and reset in one.
+#: Requests sent ahead in one connection, and streams opened and reset in one connection.
 AHEAD, RESETS = 900, 400
 
 #: The part of a long line that is sent at a time.
@@ -34,7 +34,7 @@ TRICKLE = b"x" * 10
 
 
 class Target:
-    """A service, how to reach it, and a job of its that stays open."""
+    """A service, how to reach it, and one of its jobs, which stays open."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -138,12 +138,12 @@ async def streams(target: Target, number: int) -> None:
 
 
 async def nothing(target: Target, number: int) -> None:  # noqa: ARG001
-    """Leave the service alone: what /livez takes by itself on this machine."""
+    """Leave the service alone, to measure what /livez takes on this machine without abuse."""
     await asyncio.sleep(QUICK_ALONE_S if is_quick() else ALONE_S)
 
 
 async def cookies(target: Target, number: int) -> None:  # noqa: ARG001
-    """Ask for a page with a long cookie of what a reader of cookies would unquote."""
+    """Ask for a page with a long cookie of escapes, which are slow to unquote."""
     async with target.wire() as (reader, writer):
         cookie = b'Cookie: a="' + b"\\a" * 20_000 + b'"\r\nContent-Length'
         writer.write(target.request("GET", "/console/sign-in").replace(b"Content-Length", cookie))
@@ -183,12 +183,12 @@ def listed(entry: bytes, entries: int, name: bytes = b"items") -> bytes:
 
 
 def job(model: str, items: list[object], **options: object) -> bytes:
-    """Return a job for the null engine's version of a task."""
+    """Return the body of a job for ``model``, the null engine's version of a task."""
     return json.dumps({"model": model, "items": items, "options": options}).encode()
 
 
 def labels(chars: int) -> list[str]:
-    """Return a hundred labels of a length."""
+    """Return a hundred labels, each of ``chars`` characters."""
     return [f"{at:02}".ljust(chars, "a") for at in range(100)]
 
 
@@ -269,7 +269,7 @@ async def long_lines(target: Target, number: int) -> None:  # noqa: ARG001
 
 Abuse = Callable[[Target, int], Awaitable[None]]
 
-#: Each kind, and its connections in all; those of HELD are open at a time.
+#: Each kind, and how many connections it makes; those of a kind in HELD are all open at the same time.
 HELD = ("idle",)
 KINDS: dict[str, tuple[Abuse, int]] = {
     "nothing": (nothing, 10),

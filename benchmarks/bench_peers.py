@@ -1,4 +1,4 @@
-"""Corelane beside LitServe, Ray Serve, BentoML, FastAPI in the manner of AWS' sample, and plain Celery: the same model,
+"""Corelane and LitServe, Ray Serve, BentoML, FastAPI in the manner of AWS' sample, and plain Celery: the same model,
 cores, questions and client, one after the other, in rotated order.
 
     python benchmarks/bench_peers.py [FILE.json.gz] [--rounds 3] [--seconds 8] [--only NAME,NAME] [--batch 8] [--quick]
@@ -33,13 +33,13 @@ from corelane.artifacts.finding import find_artifact
 from corelane.cli.ports import port_is_free
 from corelane.engine.cores import cpu_slots
 
-#: Load before each measured part, in seconds; the processes are warm before.
+#: How long load runs before each measured part, in seconds; the processes are warm by then.
 WARM_UP_S = 1.0
 
 #: Ports for peers: below those that Linux gives to connections, which may take one before its server binds it.
 PORTS = (20000, 29000)
 
-#: Callers of the first round who ask each question of the file once, so that right answers compare.
+#: Number of callers who ask each question of the file once in the first round, so that right answers are comparable.
 WHOLE = CALLERS[1]
 
 #: Callers and questions of a quick run.
@@ -78,7 +78,7 @@ def peers_of(only: str | None) -> dict[str, Peer | None]:
 
 
 def free_ports(count: int) -> int:
-    """Return the first of some free ports side by side."""
+    """Return the first of ``count`` consecutive free ports."""
     while True:
         port = random.randrange(*PORTS)
         if all(port_is_free("127.0.0.1", port + more) for more in range(count)):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from benchmarks.harness import Figures, at_once, percentile
 from benchmarks.questions import Question, is_exact
 
-#: Asks a question and returns the answer's text.
+#: A function that asks a question and returns the answer's text.
 Ask = Callable[[Question], str]
 
 

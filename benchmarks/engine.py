@@ -1,4 +1,4 @@
-"""The engine on one core: questions a second of CPU time, of this checkout and of another, in turn in one run.
+"""The engine on one core: questions per second of CPU time, for this checkout and another, in turn in one run.
 
     python benchmarks/engine.py [FILE.json.gz] [--before CHECKOUT] [--rounds 5] [--limit 100] [--quick]
 
@@ -30,7 +30,7 @@ from benchmarks.harness import (
 from benchmarks.questions import Question, questions_of
 from corelane.engine.cores import CoreSlot, cpu_slots
 
-#: What a process does: it loads a model on some CPUs, and answers all its questions for each line that comes in.
+#: The program of a process: load a model on some CPUs, and answer all questions once for each line on standard input.
 ENGINE = """
 import json, os, sys, time
 from pathlib import Path
@@ -73,15 +73,15 @@ class Engine:
         print(line, file=self.process.stdin, flush=True)
 
     def begin(self) -> None:
-        """Have it answer all its questions; ``hear`` returns what it did for that."""
+        """Have the process answer all questions; ``hear`` returns the figures of that round."""
         self._say("go")
 
     def hear(self) -> Figures:
-        """Return what it says next: nothing once it is warm, then its work after each round."""
+        """Return the next message of the process: an empty one once it is warm, then the figures of each round."""
         return dict(hear(self.process))
 
     def end(self) -> None:
-        """End it."""
+        """End the process."""
         self.process.kill()
         self.process.communicate()
 

@@ -1,4 +1,4 @@
-"""What people feel: lone questions of 1, 16 and 64 callers, small jobs, a document, and how near they come to bulk.
+"""What people feel: lone questions of 1, 16 and 64 callers, small jobs, a document; and their speed against bulk jobs.
 
     python benchmarks/felt.py [FILE.json.gz] [--before CHECKOUT] [--rounds 3] [--seconds 8]
         [--document 200000] [--quick]

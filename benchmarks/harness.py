@@ -45,15 +45,15 @@ READY_S = 600
 #: A service has stopped within this, in seconds.
 STOP_S = 90
 
-#: The settings of a service's ports, which are any that are free.
+#: The settings of a service's ports; each gets any free port.
 PORTS = ("port", "redis_port", "flower_port")
 
-#: A connection is used again within this: servers close idle ones after some seconds.
+#: A connection is reused only within this time, in seconds: servers close idle ones after some seconds.
 IDLE_S = 2.0
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
-#: Words of a command line that tell a role, looked for in this order.
+#: Words in a command line that identify a role; the first match counts.
 ROLES = (
     ("redis", ("redis-server", "valkey-server")),
     ("flower", ("flower",)),
@@ -66,12 +66,12 @@ Figures = dict[str, float]
 
 
 def is_quick() -> bool:
-    """Say if this run was asked to be quick."""
+    """Return whether ``--quick`` was given."""
     return QUICK in sys.argv
 
 
 def parser_of(description: str | None, rounds: int = 0, *, takes_questions: bool = False) -> argparse.ArgumentParser:
-    """Return a parser of ``--quick`` and, with ``rounds``, of their number and another checkout."""
+    """Return a parser with ``--quick``; if ``rounds`` is given, also with ``--rounds`` and ``--before``."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(QUICK, action="store_true", help="a run of seconds whose figures mean nothing")
     if takes_questions:
@@ -83,7 +83,7 @@ def parser_of(description: str | None, rounds: int = 0, *, takes_questions: bool
 
 
 def checkouts(before: Path | None) -> dict[str, Path]:
-    """Return the checkouts to measure, by name; raise SystemExit if the other one is none."""
+    """Return the checkouts to measure, by name; raise SystemExit if ``before`` is no checkout."""
     if before is None:
         return {AFTER: ROOT}
     if not (before / "corelane").is_dir():
@@ -121,11 +121,11 @@ class Serving:
     redis_url: str
 
     def cpu_s(self) -> Figures:
-        """Return the CPU seconds of its processes so far, by role."""
+        """Return the CPU seconds that the service's processes have used so far, by role."""
         return cpu_seconds(descendants(self.pid))
 
     def pids(self, role: str) -> list[int]:
-        """Return its processes of a role."""
+        """Return the service's processes of a role."""
         return [pid for pid in descendants(self.pid) if role_of(pid) == role]
 
 
@@ -139,7 +139,7 @@ def lent() -> Serving | None:
 
 @contextmanager
 def lend(running: Serving) -> Iterator[None]:
-    """Let this service stand for every one that this checkout's benchmarks start inside."""
+    """During the block, give this service to each benchmark of this checkout instead of starting one."""
     token = _LENT.set(running)
     try:
         yield
@@ -193,7 +193,7 @@ def compiled(folder: Path, checkout: Path = ROOT) -> tuple[Path, str]:
 
 
 def hear(process: "subprocess.Popen[str]") -> Any:
-    """Return what a process says in its next line; raise RuntimeError if it died."""
+    """Return the next line of a process, parsed as JSON; raise RuntimeError if it died."""
     line = process.stdout.readline() if process.stdout else ""
     if not line:
         raise RuntimeError("a process of this benchmark died")
@@ -281,7 +281,7 @@ class Connection:
 
 
 def at_once(work: Callable[[], object], threads: int) -> None:
-    """Do the same in several threads; raise the first failure."""
+    """Do ``work`` in each of several threads; raise the first failure."""
     failures: list[BaseException] = []
 
     def run() -> None:
@@ -300,7 +300,7 @@ def at_once(work: Callable[[], object], threads: int) -> None:
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """Return a percentile; of one value, that one."""
+    """Return a percentile; a single value is its own percentile."""
     if len(values) < 2:
         return values[0] if values else 0.0
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
@@ -313,7 +313,7 @@ def medians(rounds: Sequence[Figures]) -> Figures:
 
 
 def table(columns: Mapping[str, Figures], title: str = "") -> str:
-    """Return figures as a Markdown table, a row each and a column a state."""
+    """Return a Markdown table with a row for each figure and a column for each state."""
     rows = dict.fromkeys(name for figures in columns.values() for name in figures)
     lines = [f"| {title} | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
     for row in rows:
@@ -323,12 +323,12 @@ def table(columns: Mapping[str, Figures], title: str = "") -> str:
 
 
 def shown(value: float | None) -> str:
-    """Return a figure with four digits that count, a large one whole."""
+    """Return a figure with four significant digits; a large one without decimals."""
     return "–" if value is None else f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def measure_in_turn(names: Sequence[str], rounds: int, measure: Callable[[str], Figures]) -> dict[str, Figures]:
-    """Measure each state once a round; print each round as it ends, then the medians as a table, and return these."""
+    """Measure each state once a round, printing each round as it ends; print and return the medians."""
     found: dict[str, list[Figures]] = {name: [] for name in names}
     for name in in_turn(names, rounds):
         found[name].append(measure(name))

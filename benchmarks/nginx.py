@@ -18,18 +18,18 @@ DOCS = Path(__file__).parent.parent / "docs"
 #: nginx listens within this, in seconds.
 UP_S = 20.0
 
-#: Folders for bodies and answers, which a user may not write to where Debian puts them.
+#: nginx's folders for bodies and answers; where Debian puts them, ordinary users may not write.
 FOLDERS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
 
 def nginx_before(url: str) -> AbstractContextManager[str]:
-    """Run the nginx of docs/keys.md in front of a service for the length of a block; give its URL."""
+    """Run the nginx of docs/keys.md in front of a service for the length of a block; yield nginx's URL."""
     return run_nginx(DOCS / "keys.md", ("server 127.0.0.1:8000;", f"server {url.removeprefix('http://')};"))
 
 
 @contextmanager
 def run_nginx(page: Path, *changes: tuple[str, str]) -> Iterator[str]:
-    """Run nginx by the configuration on a page, with texts of it replaced; yield its URL."""
+    """Run nginx by the configuration on a page, with some of its texts replaced; yield nginx's URL."""
     [config] = re.findall(r"^```nginx\n(.+?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = "{}:{}".format(*free.getsockname())

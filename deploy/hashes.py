@@ -1,7 +1,7 @@
 """Write the SHA-256 of every package of constraints/cpu.txt into constraints/cpu.hashes.txt: ``make hashes``.
 
-pip says them, of the files that it would install for each platform below, and downloads descriptions only. It is asked
-about lines that are new. PyTorch is left out: its CPU build is on an index of its own, which gives the digest itself.
+pip reports the digests of the files that it would install for each platform below, and downloads only metadata. It is
+asked only about new lines. PyTorch is left out: its CPU build is on an index of its own, which gives the digest itself.
 """
 
 import json
@@ -34,7 +34,7 @@ def pinned() -> list[str]:
 
 
 def ask(lines: Sequence[str], python: str, machine: str) -> dict[str, tuple[str, str]]:
-    """Return the files that pip would install there, by package: their names and digests. Some have none for it."""
+    """Return the URL and digest of each package's file that pip would install; a package without a file is left out."""
     tags = [f"manylinux_2_{minor}_{machine}" for minor in GLIBCS] + [f"manylinux2014_{machine}", f"linux_{machine}"]
     tags += [f"manylinux{name}_{machine}" for name in ("1", "2010")]
     with tempfile.TemporaryDirectory() as folder:
@@ -61,7 +61,7 @@ def ask(lines: Sequence[str], python: str, machine: str) -> dict[str, tuple[str,
 
 
 def read() -> dict[str, set[str]]:
-    """Return the digests that were written, by line of the constraints."""
+    """Return the digests in the file as it stands, by line of the constraints."""
     text = WRITTEN.read_text().replace("\\\n", " ") if WRITTEN.exists() else ""
     return {
         line.split()[0]: set(re.findall("sha256:([0-9a-f]{64})", line)) for line in text.splitlines() if "==" in line

@@ -1,1 +1,1 @@
-"""Corelane beside its peers: the same questions, model, cores and client, one after the other."""
+"""Corelane and its peers: the same questions, model, cores and client, one after the other."""

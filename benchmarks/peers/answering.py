@@ -48,7 +48,7 @@ def load_network(path: Path) -> Any:
 
 
 def dtype_of(artifact: Path) -> torch.dtype:
-    """Return the number format in which transformers computes what an artifact computes; int8 stands in fp32."""
+    """Return the number format in which transformers runs an artifact's model; fp32 stands in for int8."""
     manifest = json.loads((artifact / "manifest.json").read_text())
     return torch.bfloat16 if manifest["dtype"] == "bf16" else torch.float32
 
@@ -69,7 +69,7 @@ class Answerer:
         self._network = network or load_network(artifact / manifest["buckets"][0]["file"])
 
     def warm_up(self, batch: int) -> None:
-        """Answer a full batch and a lone question, so that no caller waits for it; then say so."""
+        """Answer a full batch and a lone question, so that no caller waits for that; then call ``tell_loaded``."""
         pair = Pair("What does the little engine say?", "In the story the little engine says: I think I can. " * 40)
         self.answer([pair])
         self.answer([pair] * batch)

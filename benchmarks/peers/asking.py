@@ -1,4 +1,4 @@
-"""How callers ask each service: a lone question a request, over kept connections."""
+"""How callers ask each service: one question per request, over connections that stay open."""
 
 import itertools
 from collections.abc import Callable

@@ -52,7 +52,7 @@ FIGURES: tuple[Figure, ...] = (
 
 
 def rotated(names: Sequence[str], round_: int) -> list[str]:
-    """Return the order of a round: two places further than the round before, so that each comes first at times."""
+    """Return a round's order: two places further than the last round's, so that each name comes first in some round."""
     by = 2 * round_ % len(names)
     return [*names[by:], *names[:by]]
 

@@ -49,19 +49,19 @@ Commands = Callable[[Path, Given], list[list[str]]]
 
 @dataclass(frozen=True)
 class Peer:
-    """A way to serve the model. ``commands`` are its processes; ``asker`` makes callers of its addresses."""
+    """A way to serve the model. ``commands`` are its processes; ``asker`` makes callers for its addresses."""
 
     name: str
     title: str
     package: str
     asker: Asker
     commands: Commands
-    #: Paths asked by GET until each of its ports answers; none for a peer without HTTP.
+    #: The path that GET asks on each port until the port answers; None for a peer without HTTP.
     ready: str | None = None
-    #: True if each of its processes listens on a port of its own, from the first given to it.
+    #: True if each process listens on its own port: consecutive ports, from ``Given.port`` on.
     port_each: bool = False
     scheme: str = "http"
-    #: Its folder of virtual environments; None for this process' own.
+    #: The peer's folder among the virtual environments; None for the environment of this process.
     environment: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
 
@@ -71,17 +71,17 @@ class Peer:
         return Path(sys.executable) if self.environment is None else ENVIRONMENTS / self.environment / "bin" / "python"
 
     def is_installed(self) -> bool:
-        """Say if its virtual environment was made."""
+        """Return whether the peer's interpreter exists."""
         return self.python.exists()
 
     def version(self) -> str:
-        """Return the versions of its packages."""
+        """Return the versions of the peer's packages."""
         code = "import sys\nfrom importlib.metadata import version\nprint(*map(version, sys.argv[1:]), sep=', ')"
         done = subprocess.run([self.python, "-c", code, *self.package.split()], capture_output=True, check=True)
         return done.stdout.decode().strip()
 
     def urls(self, given: Given) -> list[str]:
-        """Return where it answers."""
+        """Return the URLs where the peer answers."""
         return [
             f"{self.scheme}://127.0.0.1:{given.port + index}" for index in range(given.workers if self.port_each else 1)
         ]
@@ -89,7 +89,7 @@ class Peer:
 
 @contextmanager
 def running(peer: Peer, given: Given) -> Iterator[Callable[[], list[str]]]:
-    """Run a peer; yield a function that returns its URLs once it answers, or raises RuntimeError with its log's end."""
+    """Run a peer; yield a function that returns its URLs once it answers, or raises RuntimeError with the log's end."""
     folder = Path(given.folder)
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -167,7 +167,7 @@ def stop(started: list["subprocess.Popen[bytes]"], mark: str, patience_s: float 
 
 
 def marked(mark: str) -> list[int]:
-    """Return the processes that carry a mark in their environment, but for those that have ended."""
+    """Return the living processes that carry a mark in their environment."""
     wanted = f"{MARK}={mark}".encode()
     found = []
     for folder in Path("/proc").iterdir():

@@ -1,7 +1,7 @@
 """What must not stand in rendered manifests: combinations that Kubernetes accepts and that break Corelane.
 
 ``kubectl kustomize OVERLAY | python -m deploy.kubernetes.check`` prints what is wrong with an overlay of your own, a
-sentence each. The schemas of Kubernetes cannot say any of it. The tests run it over every overlay of the repository.
+sentence each. The schemas of Kubernetes cannot express such rules. The tests check every overlay of the repository.
 """
 
 import sys
@@ -10,13 +10,13 @@ from typing import Any
 
 Object = Mapping[str, Any]
 
-#: The resources of the Neuron device plugin: one core, a device with all its cores, and its name of old.
+#: The resources of the Neuron device plugin: one core; a device with all its cores, and the older name of a device.
 NEURON_CORE, NEURON_DEVICES = "aws.amazon.com/neuroncore", ("aws.amazon.com/neuron", "aws.amazon.com/neurondevice")
 
 #: Figures that count running work, on which a scaler may act.
 SCALING_FIGURES = ("corelane_backlog_seconds", "corelane_core_busy_ratio")
 
-#: A scaler that waits shorter before it stops the last worker throws away what took minutes to load, in seconds.
+#: Least time that a scaler must wait before it stops the last worker, in seconds: loading a model takes minutes.
 LEAST_COOLDOWN_S = 600
 
 #: Time that a Neuron runtime, or the removal of an endpoint, may take at the end of a process, in seconds.
@@ -223,7 +223,7 @@ def budget_faults(objects: Sequence[Object]) -> Iterator[str]:
 
 
 def network_faults(objects: Sequence[Object]) -> Iterator[str]:
-    """Yield what everybody may reach."""
+    """Yield what is wrong with network policies: one is missing, or lets in too many."""
     policies = [each["spec"] for each in of_kind(objects, "NetworkPolicy")]
     denied = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     if denied not in policies:

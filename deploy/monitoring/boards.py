@@ -1,8 +1,8 @@
 """Grafana's boards, from tables of panels.
 
 ``python -m deploy.monitoring.boards`` writes ``grafana/boards/*.json`` again.
-Two boards. The overview answers whether Corelane is well. The diagnostics say why not. Queries ask for what was
-measured: where nothing was, a panel shows a gap, not 0. The data source is a variable, so a board can be imported
+The board Overview shows whether Corelane is well, the board Diagnostics why not. Queries return only what was measured:
+where nothing was measured, a panel shows a gap, not 0. The data source is a variable, so a board can be imported
 anywhere.
 """
 
@@ -249,7 +249,7 @@ ALL = (OVERVIEW, DIAGNOSTICS)
 
 
 def grown(metric: str, by: str) -> str:
-    """Return the query that finds what a counter counted lately, also if it is new: ``increase`` misses the first."""
+    """Return the query for a counter's growth in the last minute, with its first value, which ``increase`` misses."""
     return f"sum by ({by}) ({metric} - ({metric} offset 1m or 0 * {metric})) > 0"
 
 
@@ -276,7 +276,7 @@ def colours(panel: Panel) -> dict[str, Any]:
 
 
 def options(panel: Panel) -> dict[str, Any]:
-    """Return what a kind of panel needs to be told."""
+    """Return the options that this kind of panel needs."""
     match panel.kind:
         case "heatmap":
             return {"calculate": False, "yAxis": {"unit": panel.unit}, "color": HEAT}

@@ -37,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """A board, and the one it links to."""
+    """A board, and the other board that it links to."""
 
     uid: str
     title: str

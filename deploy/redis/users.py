@@ -1,6 +1,6 @@
 """``python -m deploy.redis.users``: write the two users of the service into ``users.acl`` again, from the code.
 
-The other lines are written by hand. ``DIGEST`` stands for the SHA-256 of a password: Redis does not start on it.
+The other lines are written by hand. ``DIGEST`` stands for the SHA-256 of a password: Redis does not start with it.
 """
 
 from collections.abc import Iterable

@@ -1,3 +1,3 @@
-"""The peers' servers, one module each, run in their own virtual environments. They know nothing of Corelane but the
-model file.
+"""The peers' servers, one module each, run in their own virtual environments. Of Corelane they know
+only the model file.
 """

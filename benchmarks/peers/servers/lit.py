@@ -1,4 +1,4 @@
-"""LitServe, as its documentation has it: a LitAPI with dynamic batching, one worker process a core.
+"""LitServe, as its documentation recommends: a LitAPI with dynamic batching, one worker process a core.
 
 https://lightning.ai/docs/litserve/features/batching, https://lightning.ai/docs/litserve/speed-up-serving-by-200x
 """

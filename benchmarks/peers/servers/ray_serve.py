@@ -21,7 +21,7 @@ from benchmarks.peers.servers.given import given
 
 MINE = given()
 
-#: Bytes of the shared memory for objects; requests travel beside it.
+#: Bytes of the shared memory for objects; requests do not pass through it.
 OBJECT_STORE_BYTES = 128 << 20
 
 

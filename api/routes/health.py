@@ -82,7 +82,7 @@ async def ready(state: StateDep) -> Health:
 
 @router.get("/metrics", include_in_schema=False)
 async def metrics(state: StateDep) -> Response:
-    """Return Prometheus metrics of the whole service; while Redis is away or takes no writes, those still known."""
+    """Return the service's Prometheus metrics; only `corelane_store_up`, 0, if Redis is away or takes no writes."""
     with suppress(Unavailable):
         await state.flushing.flush()
     try:

@@ -157,7 +157,7 @@ class Fleet:
         return [record for record in records if record.cores or record.open_jobs or not record.is_closed]
 
     async def meant(self, model: str) -> str | None:
-        """Return a version that ``model``, a version or an alias, stands for; None for any other name."""
+        """Return the version that a name means: itself, or the first of an alias; None if it is neither."""
         summary, means = await self._link.many([("HEXISTS", keys.MODELS, model), ("HGET", keys.ALIASES, model)])
         return model if summary else next(iter(decode_weights(means.decode())), None) if means else None
 

@@ -47,7 +47,7 @@ def encode_line(row: Row, tokens: int) -> bytes:
 
 
 def encode_error(item_id: str | None, error: LineError) -> bytes:
-    """Encode the error that stands in place of an invalid line. ``item_id`` is the item's id, if it could be read."""
+    """Encode the error that replaces an invalid line. ``item_id`` is the item's id; None if it could not be read."""
     return orjson.dumps((item_id, None, error, 0), option=orjson.OPT_APPEND_NEWLINE)
 
 

@@ -55,7 +55,7 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class TokenizedText:
-    """A query in tokens: one part for each pair of a text and what stands beside it. A window names its part."""
+    """A query in tokens: a part for each text, with each thing that shares its rows. A window names its part."""
 
     query: Query
     parts: Sequence[TextPart]
@@ -64,7 +64,7 @@ class TokenizedText:
 
 @dataclass(slots=True)
 class UnreadItem:
-    """An item that is tokenized in steps. ``read`` has what stands beside the text, then the texts, as far as read.
+    """An item that is tokenized in steps. ``read`` has the tokens so far: of ``besides`` labels, then of the texts.
 
     Only tasks that run windows before the whole item is read fill ``parts`` and ``windows``.
     """

@@ -13,7 +13,7 @@ from corelane.errors import IdempotencyKeyReused, InvalidInput, NameTaken
 from corelane.store import keys
 from corelane.store.link.link import CommonLink
 
-#: Time for which an `Idempotency-Key` stands for its first request, in seconds: a day, as in other services.
+#: An `Idempotency-Key` is kept this long after its first request, in seconds: a day, as in other services.
 KEY_TTL_S = 24 * 3600
 
 

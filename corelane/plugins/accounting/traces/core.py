@@ -119,7 +119,7 @@ class CoreTraces(CoreObserver):
         }
 
     def _due(self, name: str, parents: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-        """Yield the jobs with kept traces to which fewer than ``MOST_WRITTEN`` spans of this name were written."""
+        """Yield the jobs with kept traces to which fewer than ``MOST_WRITTEN`` steps of this name were written."""
         for job, parent in parents.items():
             if parent and self._written[name, job] < MOST_WRITTEN:
                 self._written[name, job] += 1

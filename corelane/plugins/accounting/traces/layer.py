@@ -1,4 +1,4 @@
-"""The trace layer, outside all other layers if traces are on: it writes a server span for some requests.
+"""The trace layer, outside all other layers if traces are on: it writes the server's step of some requests.
 
 A request is traced if it changes something, or if it belongs to a caller's trace. A request that only
 reads begins no trace, because the traces of polls would hide those of jobs.

@@ -1,5 +1,6 @@
 """The command that installs an extra works where it is shown: nothing asks an index for Corelane."""
 
+import re
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -51,3 +52,9 @@ def test_extras_that_name_others_are_followed() -> None:
     ours = set(requirements(distribution("corelane").requires or [], "all"))
     assert any(each.startswith("torch") for each in ours)
     assert not any(each.startswith("corelane") for each in ours)
+
+
+def test_no_message_asks_an_index_for_corelane() -> None:
+    folders = ("corelane", "api", "workers", "compile", "docs")
+    files = [path for folder in folders for path in (HOME / folder).rglob("*.*") if path.suffix in (".py", ".md")]
+    assert [path for path in files if re.search("install '?corelane", path.read_text())] == []

@@ -112,7 +112,3 @@ class JobFilter(Wire):
 
 def _to_ms(time: datetime | None) -> int | None:
     return None if time is None else (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
-
-
-#: Matches every job.
-EVERY_JOB = JobFilter()

@@ -85,9 +85,6 @@ class Pauses:
         return [pause for pause in self.all if with_owners or pause.kind is not PauseKind.OWNER]
 
 
-NO_PAUSES = Pauses()
-
-
 def decode_pause(kind: str, name: str, text: str) -> Pause:
     """Parse one stored pause."""
     told = orjson.loads(text)

@@ -149,8 +149,3 @@ class Rollout:
                     "(PUT /v1/aliases/NAME), or give `force=true`"
                 )
         raise StoreUnavailable(f"the placement of {version} is being changed by too many at once; try again")
-
-
-async def write_mark(link: CommonLink, kind: MarkKind, text: str) -> None:
-    """Mark a change to the service in the history. Lua functions write their marks themselves."""
-    await link.run("mark", kind=kind, text=text)

@@ -11,7 +11,7 @@ import pytest
 import redis
 import uvloop
 
-from corelane.domain.job_filter import EVERY_JOB
+from corelane.domain.job_filter import JobFilter
 from corelane.errors import StoreUnavailable
 from corelane.plugins.files.store.batches import BatchStore
 from corelane.plugins.files.store.files import FileStore
@@ -114,7 +114,7 @@ def test_readers_of_the_store_find_the_same_on_either_link(bench: Bench) -> None
         return (
             record,
             await store.results(record, 0, 10),
-            await store.page(record.owner, EVERY_JOB, None, 10),
+            await store.page(record.owner, JobFilter(), None, 10),
             await JobEvents(link).read(job, BEGINNING),
             await Fleet(link).models(),
             await DeliveryLog(link).counts(),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from corelane.domain.ids import new_job_id
-from corelane.domain.job_filter import ALL_OWNERS, EVERY_JOB, JobFilter
+from corelane.domain.job_filter import ALL_OWNERS, JobFilter
 from corelane.domain.jobs import JobStatus
 from corelane.store import keys
 from corelane.store.jobs import search
@@ -113,9 +113,9 @@ def test_jobs_of_every_owner_are_merged_by_time(bench: Bench) -> None:
     some = [submit(bench, owner=random.choice(owners)) for _ in range(90)]
     # Of one owner there are more than are read of each at a time.
     jobs = sorted(some + [submit(bench, owner=owners[0]) for _ in range(30)], reverse=True)
-    assert found(bench, EVERY_JOB, owner=ALL_OWNERS, limit=7) == jobs
+    assert found(bench, JobFilter(), owner=ALL_OWNERS, limit=7) == jobs
     assert found(bench, JobFilter(model=VERSION), owner=ALL_OWNERS, limit=50) == jobs
-    assert found(bench, EVERY_JOB, owner=ALL_OWNERS, limit=100) == jobs
+    assert found(bench, JobFilter(), owner=ALL_OWNERS, limit=100) == jobs
     assert found(bench, JobFilter(status=(JobStatus.QUEUED,)), owner=ALL_OWNERS, limit=9) == jobs
 
 

@@ -170,12 +170,6 @@ def make_async_pool(url: str, **more: Any) -> redis.asyncio.ConnectionPool:
     return redis.asyncio.ConnectionPool(**(more | _options(url, ASYNC)))
 
 
-def read_sentinels(url: str) -> Sentinels | None:
-    """Return the Sentinels that a URL names, if any."""
-    address = read_address(url)
-    return Sentinels(address, _parsed(address)) if address.sentinels else None
-
-
 def _parsed(address: RedisAddress) -> dict[str, Any]:
     return dict(parse_url(address.url))  # type: ignore[no-untyped-call]
 

@@ -7,6 +7,3 @@ local function mark(kind, text)
   call('XADD', keys.MARKS, 'MAXLEN', '~', MARKS, '*', 'kind', kind, 'text', text)
   call('HINCRBY', keys.METRICS, 'corelane_marks_total|' .. kind, 1)
 end
-
--- mark{kind, text}
-define('mark', function(ask) mark(ask.kind, ask.text) end)

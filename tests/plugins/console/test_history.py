@@ -22,7 +22,7 @@ from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
 from corelane.store.metrics import ProcessMetrics
 from corelane.store.plans import Plans
-from corelane.store.rollout import Rollout, write_mark
+from corelane.store.rollout import Rollout
 from tests.corelane.store_bench import VERSION, Bench, announce, answer_all
 
 
@@ -137,7 +137,6 @@ def test_what_is_done_to_the_service_is_marked(bench: Bench, link: Link) -> None
     link.read(lambda read: Rollout(read).load(VERSION, "all"))
     link.read(lambda read: Rollout(read).set_alias("best", {VERSION: 1.0}))
     link.read(lambda read: Rollout(read).unload(VERSION, "all", force=True))
-    link.read(lambda read: write_mark(read, "deploy", "by hand"))
     assert marks(link) == [
         ("core", "a/0 is out of service"),
         ("core", "a/0 is in service again"),
@@ -145,7 +144,6 @@ def test_what_is_done_to_the_service_is_marked(bench: Bench, link: Link) -> None
         ("load", f"{VERSION} is wanted on all"),
         ("alias", f"best means {VERSION}"),
         ("unload", f"{VERSION} is no longer wanted on all"),
-        ("deploy", "by hand"),
     ]
 
 

@@ -1,4 +1,4 @@
-"""Serves the application with an unchanged Hypercorn, over HTTP/1 and HTTP/2, with limits on each connection."""
+"""Serves the application with Hypercorn, over HTTP/1, and HTTP/2 if it is asked for, with limits on each connection."""
 
 import asyncio
 import gc
@@ -7,8 +7,11 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import h11
 import hypercorn.asyncio
+import hypercorn.protocol
 from hypercorn.config import Config
+from hypercorn.protocol.h11 import H11Protocol
 
 from corelane.log import get_logger
 from corelane.settings import Settings
@@ -17,9 +20,6 @@ log = get_logger(__name__)
 
 #: Longest time for which a caller may take nothing of a response, in seconds.
 SEND_TIMEOUT_S = 60.0
-
-#: Requests that one connection over HTTP/2 may have under way: the least that RFC 9113 recommends.
-MOST_REQUESTS = 100
 
 #: Most connections that wait to be accepted.
 BACKLOG = 1024
@@ -41,6 +41,35 @@ CUT_S = 1.0
 
 #: More open files than a process needs. Hosts without a real limit name one of a thousand million.
 MOST_FILES = 65_536
+
+
+class Http1Parser(h11.Connection):
+    """Reads HTTP/1 and nothing that would begin another protocol."""
+
+    def next_event(self) -> Any:
+        """Return the next event. HTTP/2's preface is refused with 505, and a request loses its wish for an upgrade."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            if event.http_version >= b"2":
+                raise h11.RemoteProtocolError("HTTP/2 is off: CORELANE_HTTP2=1 turns it on", error_status_hint=505)
+            if any(name == b"upgrade" for name, _ in event.headers):
+                kept = [pair for pair in event.headers if pair[0] != b"upgrade"]
+                event = h11.Request(
+                    method=event.method, target=event.target, headers=kept, http_version=event.http_version
+                )
+        return event
+
+
+class Http1(H11Protocol):
+    """Hypercorn's HTTP/1. Hypercorn 0.18 has no option against HTTP/2 without TLS, so the parser keeps it out."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        if "h2" not in self.config.alpn_protocols:
+            self.connection = Http1Parser(h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size)
+
+
+setattr(hypercorn.protocol, "H11Protocol", Http1)  # noqa: B010  # mypy refuses an assignment to a class
 
 
 def raise_file_limit() -> None:
@@ -66,8 +95,7 @@ def make_config(settings: Settings, bind: str, grace_s: float) -> Config:
     config.keep_alive_timeout = BEHIND_PROXY_S if settings.trusted_hops else KEEP_ALIVE_S
     config.keep_alive_max_requests = NO_LIMIT
     config.h11_max_incomplete_size = HEAD_BYTES
-    config.h2_max_concurrent_streams = MOST_REQUESTS
-    config.h2_max_header_list_size = HEAD_BYTES
+    config.alpn_protocols = ["h2", "http/1.1"] if settings.http2 else ["http/1.1"]
     config.include_server_header = False
     return config
 
@@ -77,22 +105,13 @@ async def serve(app: Any, config: Config, asked_to_stop: Callable[[], Awaitable[
     # The application stays for good. Otherwise each full garbage collection, which blocks all requests, takes 0.12 s
     # more.
     gc.freeze()
-    asked, loop = asyncio.Event(), asyncio.get_running_loop()
-    loop.set_exception_handler(_note_cut)
-
-    async def stop() -> None:
-        await asked_to_stop()
-        asked.set()
-
-    async def be_late() -> None:
-        """Wait until Hypercorn should have stopped. It has not if callers do not read what was sent to them."""
-        await asked.wait()
-        await asyncio.sleep(config.graceful_timeout + CUT_S)
-
-    serving = asyncio.create_task(hypercorn.asyncio.serve(app, config, shutdown_trigger=stop, mode="asgi"))
-    late = asyncio.create_task(be_late())
-    await asyncio.wait((serving, late), return_when=asyncio.FIRST_COMPLETED)
-    late.cancel()
+    asyncio.get_running_loop().set_exception_handler(_note_cut)
+    asked = asyncio.ensure_future(asked_to_stop())
+    running = hypercorn.asyncio.serve(app, config, shutdown_trigger=lambda: asked, mode="asgi")
+    serving = asyncio.create_task(running)
+    await asyncio.wait((serving, asked), return_when=asyncio.FIRST_COMPLETED)
+    # Hypercorn has not stopped by then if callers do not read what was sent to them.
+    await asyncio.wait((serving,), timeout=config.graceful_timeout + CUT_S)
     if serving.done():
         serving.result()
     else:

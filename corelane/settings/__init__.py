@@ -89,6 +89,7 @@ class Settings(GroupedFields):
     # HTTP
     host: str = Field("127.0.0.1", description="Address the API listens on.")
     port: int = Field(8000, ge=0, le=65535, description="Port the API listens on; 0 picks a free one.")
+    http2: bool = Field(False, description="Whether the API speaks HTTP/2 too, by prior knowledge or `Upgrade: h2c`.")
     max_body_bytes: int = Field(8 * 1024 * 1024, ge=1024, description="Largest request body taken, in bytes.")
     max_items: int = Field(10_000, ge=1, description="Most items taken in one job.")
     max_upload_bytes: int = Field(

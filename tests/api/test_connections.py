@@ -3,15 +3,13 @@
 What it does not bound is nginx's work: ``tests/api/test_nginx.py``.
 """
 
+import asyncio
+import re
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
-from functools import partial
 
-import h2.config
-import h2.connection
-import h2.events
-import h2.settings
+import httpx2
 import pytest
 import redis
 
@@ -22,12 +20,15 @@ from tests.tools.waiting import eventually
 
 ONE = {"question": "Who?", "context": "Ada."}
 
-MOST = 5
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
+
+UPGRADE = (
+    b"GET /livez HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings:\r\n\r\n"
+)
 
 
 @pytest.fixture(autouse=True)
 def _limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.serve.MOST_REQUESTS", MOST)
     monkeypatch.setattr("api.serve.SEND_TIMEOUT_S", 0.5)
 
 
@@ -127,48 +128,33 @@ def test_requests_one_after_the_other_are_answered_without_end_on_one_connection
                 assert len(answers.read(length)) == length > 0
 
 
-class Streams:
-    """A caller of HTTP/2 by prior knowledge."""
-
-    def __init__(self, service: Service) -> None:
-        self.socket = connect(service)
-        self._wire = h2.connection.H2Connection(h2.config.H2Configuration(client_side=True))
-        self._wire.initiate_connection()
-        self.allowed = self.answered = 0
-        self.is_ended = False
-        self.exchange(lambda: self.allowed > 0)
-
-    def open(self, path: str) -> None:
-        stream = self._wire.get_next_available_stream_id()
-        head = [(":method", "GET"), (":scheme", "http"), (":authority", "here"), (":path", path)]
-        self._wire.send_headers(stream, head, end_stream=True)
-
-    def has_answers(self, count: int) -> bool:
-        return self.answered == count
-
-    def exchange(self, until: Callable[[], bool]) -> None:
-        """Send what is due and read, until something is so or the connection is closed."""
-        self.socket.sendall(self._wire.data_to_send())
-        while not until() and (data := self.socket.recv(65536)):
-            for event in self._wire.receive_data(data):
-                if isinstance(event, h2.events.RemoteSettingsChanged):
-                    code = h2.settings.SettingCodes.MAX_CONCURRENT_STREAMS
-                    self.allowed = event.changed_settings[code].new_value
-                elif isinstance(event, h2.events.DataReceived):
-                    self._wire.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
-                elif isinstance(event, h2.events.StreamEnded):
-                    self.answered += 1
-                elif isinstance(event, h2.events.ConnectionTerminated):
-                    self.is_ended = True
-            self.socket.sendall(self._wire.data_to_send())
-
-
-def test_connection_over_http_2_goes_on_after_a_thousand_requests(service: Service) -> None:
-    caller = Streams(service)
-    with closing(caller.socket):
-        for asked in range(MOST, 1100, MOST):
-            for _ in range(MOST):
-                caller.open("/docs")
-            caller.exchange(partial(caller.has_answers, asked))
-        assert not caller.is_ended
+@pytest.mark.parametrize(
+    ("sent", "statuses"),
+    [
+        (PREFACE, [b"505"]),
+        (request("GET", "/livez") + PREFACE, [b"200", b"505"]),
+        (UPGRADE + request("GET", "/livez") + PREFACE, [b"200", b"200", b"505"]),
+        (UPGRADE.replace(b"h2c", b"H2C ").replace(b"HTTP/1.1", b"HTTP/1.0") + PREFACE, [b"200"]),
+    ],
+    ids=["preface", "preface after a request", "upgrade", "upgrade by 1.0"],
+)
+def test_http_2_is_refused_unless_it_is_on(service: Service, sent: bytes, statuses: list[bytes]) -> None:
+    with closing(connect(service)) as caller:
+        caller.sendall(sent)
+        told = caller.makefile("rb").read()
+    assert re.findall(rb"HTTP/1.1 (\d+)", told) == statuses
     eventually(lambda: is_alone(service))
+
+
+def test_connection_over_http_2_goes_on_after_a_thousand_requests(
+    settings: Settings, raw: redis.Redis, bell: str
+) -> None:
+    async def ask(service: Service) -> None:
+        async with httpx2.AsyncClient(base_url=service.url, http1=False, http2=True, timeout=20) as caller:
+            for _ in range(220):
+                answers = await asyncio.gather(*(caller.get("/docs") for _ in range(5)))
+                assert {(answer.status_code, answer.http_version) for answer in answers} == {(200, "HTTP/2")}
+            assert connections(service).total() == 1
+
+    for service in run_service(settings.model_copy(update={"http2": True}), raw, bell):
+        asyncio.run(ask(service))

@@ -23,7 +23,7 @@ CHUNK = b"1\r\nx\r\n"
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    return settings.model_copy(update={"auth": "required", "trusted_hops": 1})
+    return settings.model_copy(update={"auth": "required", "trusted_hops": 1, "http2": True})
 
 
 @pytest.fixture

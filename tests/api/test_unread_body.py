@@ -19,7 +19,7 @@ LARGE = b"x" * (4 * 1024 * 1024)
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    return Settings(**settings.model_dump(exclude_unset=True), max_body_bytes=MOST)
+    return Settings(**settings.model_dump(exclude_unset=True), max_body_bytes=MOST, http2=True)
 
 
 def job_of(size: int) -> bytes:

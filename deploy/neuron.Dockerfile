@@ -1,4 +1,4 @@
-# Corelane on inf2, trn1 and trn2: AWS' last image with the tracing torch-neuronx (SDK 2.31.1), and Corelane in its Python.
+# Corelane on inf2, trn1, trn2 and trn3: AWS' last image with the tracing torch-neuronx (SDK 2.31.1), and Corelane in its Python.
 # We have not run this on a device.
 # Build from the repository's root:   docker build -f deploy/neuron.Dockerfile -t corelane-neuron .
 # To compile without a device:        docker run -v data:/data corelane-neuron corelane compile qa-minilm --target inf2 --cpu-backend

@@ -37,7 +37,7 @@ MODEL_NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,99}$")
 #: A version's full name. It cannot contain a path out of the root.
 VERSION_ID = re.compile(r"^[a-z0-9][a-z0-9._-]{0,99}@[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
 
-Target = Literal["cpu", "inf1", "inf2", "trn1", "trn2", "cuda"]
+Target = Literal["cpu", "inf1", "inf2", "trn1", "trn2", "trn3", "cuda"]
 
 #: The format of an artifact's files: TorchScript, or a graph and its weights as OpenVINO reads them.
 Format = Literal["torchscript", "openvino"]

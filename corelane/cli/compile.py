@@ -30,7 +30,7 @@ from corelane.tasks.registry import TASKS
 FORMATS = ("auto", TORCHSCRIPT, *added_formats())
 
 #: The heading in the help for the options of Neuron targets.
-NEURON = "Neuron targets (inf1, inf2, trn1, trn2)"
+NEURON = "Neuron targets (inf1, inf2, trn1, trn2, trn3)"
 
 NeuronPython = Annotated[
     str | None,

@@ -80,10 +80,10 @@ class Settings(GroupedFields):
         description="Handlers that workers may import, comma-separated: `package.module:Class`, or `package.*` for all "
         "of a package's.",
     )
-    target: Literal["cpu", "inf1", "inf2", "trn1", "trn2", "cuda", "null"] = Field(
+    target: Literal["cpu", "inf1", "inf2", "trn1", "trn2", "trn3", "cuda", "null"] = Field(
         "cpu",
-        description="What the artifacts are compiled for: `cpu`, a Neuron chip (`inf1`, `inf2`, `trn1`, `trn2`), "
-        "`cuda` (NVIDIA GPUs), or `null`, which gives no results, for measuring the queue alone.",
+        description="What the artifacts are compiled for: `cpu`, a Neuron chip (`inf1`, `inf2`, `trn1`, `trn2`, "
+        "`trn3`), `cuda` (NVIDIA GPUs), or `null`, which gives no results, for measuring the queue alone.",
     )
 
     # HTTP

@@ -1,7 +1,9 @@
 """``corelane doctor``: what it concludes, and that it runs on this machine."""
 
+import os
 import shutil
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -183,13 +185,15 @@ def test_neuron_cores_are_listed_and_missing_ones_a_reason_not_to_start(tmp_path
         with mock.patch("corelane.plugins.backends.neuron.find_tool", return_value=None):
             missing = check_cores(Settings(target="inf2"))
         assert (missing.state, "neuron-monitor" in missing.advice) == ("warn", True)
+        with mock.patch.dict(os.environ, {"NEURON_STAND_IN_FAULT": "torchneuron"}):
+            other = check_cores(Settings(target="inf2"))
+        assert (other.state, "torch-neuronx 2.14.3.0+standin is TorchNeuron" in other.found) == ("fail", True)
         (place / "machine.json").unlink()
         assert check_cores(Settings(target="inf2")).state == "fail"
     with neuron_process(tmp_path / "inf1", Machine("inf1"), None):
-        assert "CORELANE_NEURON_PYTHON" in check_cores(Settings(target="inf1")).advice
-        assert check_cores(Settings.model_validate({"target": "inf1", "neuron_python": "/bin/sh"})).found.startswith(
-            "4 workers"
-        )
+        assert "CORELANE_NEURON_PYTHON" in check_cores(Settings(target="inf1")).found
+        inf1 = Settings.model_validate({"target": "inf1", "neuron_python": sys.executable})
+        assert check_cores(inf1).found.startswith("4 workers")
 
 
 def test_storage_of_files_at_a_url_is_written_to_and_its_failure_said(s3: str, settings: Settings) -> None:

@@ -17,6 +17,7 @@ CHIPS = {
     "inf2": (2, 32 * 1024**3, 1),
     "trn1": (2, 32 * 1024**3, 1),
     "trn2": (8, 96 * 1024**3, 2),
+    "trn3": (8, 144 * 1024**3, 2),
 }
 
 #: Micro-code takes this of each physical core's memory.
@@ -152,7 +153,7 @@ def list_devices(machine: Machine, place: Path) -> list[dict[str, Any]]:
                 {"pid": pid, "command": _command(pid), "neuron_runtime_version": "2.33.10.0"} for pid in users
             ],
         }
-        if machine.chip == "trn2":
+        if CHIPS[machine.chip][2] > 1:
             device["logical_neuroncore_config"] = machine.logical
         devices.append(device)
     return devices

@@ -21,10 +21,10 @@ import torch
 from neuron_machine import Machine, find_machine, folder, next_fault, take_core
 
 #: Which package made what, and for which chips.
-TARGETS = {"torch_neuron": ("inf1",), "torch_neuronx": ("inf2", "trn1", "trn2")}
+TARGETS = {"torch_neuron": ("inf1",), "torch_neuronx": ("inf2", "trn1", "trn2", "trn3")}
 
 #: inf2 and trn1 have the same cores.
-GENERATIONS = {"inf1": 1, "inf2": 2, "trn1": 2, "trn2": 3}
+GENERATIONS = {"inf1": 1, "inf2": 2, "trn1": 2, "trn2": 3, "trn3": 4}
 
 NOT_INITIALISED = (
     "The PyTorch Neuron Runtime could not be initialized. Neuron Driver issues are logged to your system logs."
@@ -286,7 +286,7 @@ def install(family: str) -> None:
 def uninstall() -> None:
     """Undo it, as far as this process goes on without Neuron."""
     torch.jit.load = stock_load
-    for family in runtime.families:
+    for family in TARGETS:
         for name in (family, f"{family}.tracing", f"{family}.experimental"):
             sys.modules.pop(name, None)
     runtime.end()

@@ -1,4 +1,4 @@
-"""Stand-in for torch_neuronx (inf2, trn1, trn2): the half that traces. See ../TRACING.md."""
+"""Stand-in for torch_neuronx (inf2, trn1, trn2, trn3): the half that traces. See ../TRACING.md."""
 
 import contextlib
 import os

@@ -1,6 +1,6 @@
-"""Targets ``inf1``, ``inf2``, ``trn1`` and ``trn2``: cores of AWS Neuron chips."""
+"""Targets ``inf1``, ``inf2``, ``trn1``, ``trn2`` and ``trn3``: cores of AWS Neuron chips."""
 
-import shutil
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -45,17 +45,17 @@ class NeuronTarget(AddedTarget):
         return NeuronDevice(neuron_environment())
 
     def describe(self, settings: "Settings") -> CoresFound:
-        """Return the cores that workers take, and which of AWS' tools are missing."""
+        """Return the cores that workers take, what keeps them from working, and which of AWS' tools are missing."""
+        from corelane.plugins.backends.neuron.chips import CHIPS
+        from corelane.plugins.backends.neuron.compiling.children import Children
         from corelane.plugins.backends.settings import BackendsFields
 
-        python = settings.of(BackendsFields).neuron_python
+        python = settings.of(BackendsFields).neuron_python if self.name == "inf1" else sys.executable
         try:
             cores = self.cores(settings)
+            Children(python, settings.environment()).probe(CHIPS[self.name])
         except SetupError as error:
-            return CoresFound(error.detail, "`neuron-ls` shows what the driver sees", can_serve=False)
-        if self.name == "inf1" and shutil.which(python) is None:
-            advice = "set CORELANE_NEURON_PYTHON to the Python that has torch-neuron: docs/targets.md"
-            return CoresFound(f"{python}, which runs cores of inf1, is not here", advice, can_serve=False)
+            return CoresFound(error.detail, "see docs/targets.md, and what `neuron-ls` lists", can_serve=False)
         found = f"{len(cores)} workers, on Neuron cores "
         found += ", ".join(core.environment["NEURON_RT_VISIBLE_CORES"] for core in cores)
         if find_tool("neuron-monitor") is not None:

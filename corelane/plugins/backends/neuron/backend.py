@@ -1,4 +1,4 @@
-"""Backend for artifacts on AWS Neuron cores: torch_neuronx here (inf2, trn1, trn2), torch_neuron elsewhere (inf1).
+"""Backend for artifacts on AWS Neuron cores: torch_neuronx here, for inf1 torch_neuron elsewhere.
 
 One process has one core, or the neighbouring cores of one pipeline. NEURON_RT_VISIBLE_CORES names them when the process
 starts, and the runtime reads it once. Models are loaded whole, the largest bucket first. An unloaded model returns its

@@ -17,7 +17,7 @@ class NeuronChip:
     ``cores`` are physical cores; ``logical`` is how many of them make one logical core by default.
     """
 
-    target: Literal["inf1", "inf2", "trn1", "trn2"]
+    target: Literal["inf1", "inf2", "trn1", "trn2", "trn3"]
     package: Literal["torch_neuronx", "torch_neuron"]
     compiler: Literal["neuronx-cc", "neuron-cc"]
     cores: int
@@ -42,5 +42,6 @@ CHIPS: dict[str, NeuronChip] = {
         NeuronChip("inf2", "torch_neuronx", "neuronx-cc", 2, 32 * 1024**3),
         NeuronChip("trn1", "torch_neuronx", "neuronx-cc", 2, 32 * 1024**3),
         NeuronChip("trn2", "torch_neuronx", "neuronx-cc", 8, 96 * 1024**3, logical=2),
+        NeuronChip("trn3", "torch_neuronx", "neuronx-cc", 8, 144 * 1024**3, logical=2),
     )
 }

@@ -1,10 +1,10 @@
 """The Neuron packages: how they are imported, and the advice if an import fails."""
 
-import importlib
 from typing import Any
 
 from corelane.errors import SetupError, last_line
 from corelane.plugins.backends.neuron.chips import CHIPS, PACKAGE_INDEX
+from corelane.plugins.backends.neuron.compiling import tracer
 
 #: PyPI's package torch-neuron is a stub that refuses to be imported, and says this.
 STUB = "WRONG PACKAGE"
@@ -16,10 +16,9 @@ def import_package(target: str) -> Any:
     Raises SetupError, which says how to install it.
     """
     try:
-        return importlib.import_module(CHIPS[target].package)
-    except ImportError as error:
-        missing = error.name if isinstance(error, ModuleNotFoundError) else None
-        raise explain_import(target, str(error), missing) from error
+        return tracer.import_package(CHIPS[target].package)
+    except tracer.TracerRefused as error:
+        raise explain_import(target, str(error), error.result["missing"]) from error
 
 
 def explain_import(target: str, text: str, missing: str | None, pip: str = "pip") -> SetupError:
@@ -32,9 +31,11 @@ def explain_import(target: str, text: str, missing: str | None, pip: str = "pip"
     )
     if missing == name:
         return SetupError(f"artifacts for {target} need {package}, which is not installed: {advice}")
+    found = f"the installed {package}"
+    if text.startswith(tracer.NO_TRACE):
+        found += f" {text.removeprefix(tracer.NO_TRACE)} is TorchNeuron, another library of that name without `trace`"
+        return SetupError(f"{found}, so it neither makes nor runs artifacts: {advice}")
     if STUB in text:
-        return SetupError(
-            f"the installed {package} is PyPI's stub of that name, not AWS' package: {pip} uninstall {package}, then "
-            f"{advice}"
-        )
+        found += f" is PyPI's stub of that name, not AWS' package: {pip} uninstall {package}"
+        return SetupError(f"{found}, then {advice}")
     return SetupError(f"{package} is installed but does not import: {last_line(text)}")

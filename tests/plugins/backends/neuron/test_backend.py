@@ -204,6 +204,11 @@ def test_package_that_is_not_there_is_named_with_the_way_to_get_it(monkeypatch: 
         open_backend("trn1")
 
 
+def test_torchneuron_does_not_serve(tmp_path: Path) -> None:
+    with pytest.raises(SetupError, match="is TorchNeuron"), on(tmp_path, "trn3", NEURON_STAND_IN_FAULT="torchneuron"):
+        pass
+
+
 def test_lone_question_runs_in_the_shape_of_one_row(tmp_path: Path, tiny_artifact: Artifact) -> None:
     [full, longer] = tiny_artifact.manifest.buckets
     buckets = [full.model_copy(update={"rows": 1}), full, longer]

@@ -130,15 +130,16 @@ def test_groups_are_neighbours_and_share_no_core(cores: set[int], size: int) -> 
     assert set(used) <= cores
 
 
-def test_tool_lists_the_machine_and_names_who_has_its_cores(tmp_path: Path) -> None:
-    with neuron_process(tmp_path, Machine("trn2", devices=(0, 1)), None) as place:
+@pytest.mark.parametrize("chip", ["trn2", "trn3"])
+def test_tool_lists_the_machine_and_names_who_has_its_cores(tmp_path: Path, chip: str) -> None:
+    with neuron_process(tmp_path, Machine(chip, devices=(0, 1)), None) as place:
         from neuron_machine import take_core
 
-        assert [device.cores for device in find_devices("trn2", {})] == [(0, 1, 2, 3), (4, 5, 6, 7)]
+        assert [device.cores for device in find_devices(chip, {})] == [(0, 1, 2, 3), (4, 5, 6, 7)]
         taken = take_core(place, 5)
         assert taken is not None
-        assert [len(device.users) for device in find_devices("trn2", {})] == [0, 1]
-        assert find_devices("trn2", {})[1].users[0][0] == os.getpid()
+        assert [len(device.users) for device in find_devices(chip, {})] == [0, 1]
+        assert find_devices(chip, {})[1].users[0][0] == os.getpid()
         os.close(taken)
 
 

@@ -21,7 +21,9 @@ def test_every_argument_that_decides_an_answer_is_written_out() -> None:
     assert arguments("trn1") == (
         "--target trn1 --model-type transformer --optlevel 2 --auto-cast matmult --auto-cast-type bf16"
     )
-    assert arguments("trn2").endswith("--auto-cast none --logical-nc-config 2")
+    for target in ("trn2", "trn3"):
+        assert arguments(target).endswith("--auto-cast none --logical-nc-config 2")
+        assert arguments(target, compiler_args="-lnc 1").endswith("--auto-cast none -lnc 1")
     assert arguments("inf1", "fp32") == "--fast-math none --neuroncore-pipeline-cores 1"
 
 
@@ -31,6 +33,7 @@ def test_every_argument_that_decides_an_answer_is_written_out() -> None:
         ("inf2", [("fp32", "bf16"), ("fp32", "fp32")]),
         ("trn1", [("fp32", "bf16"), ("fp32", "fp32")]),
         ("trn2", [("bf16", "bf16"), ("fp32", "fp32")]),
+        ("trn3", [("bf16", "bf16"), ("fp32", "fp32")]),
         ("inf1", [("fp32", "bf16"), ("fp32", "fp32")]),
     ],
 )
@@ -75,10 +78,6 @@ def test_inf1_casts_by_fast_math(dtype: str, options: dict[str, Any], fast_math:
     recipe = recipes("inf1", dtype, **options)[0]
     assert f"--fast-math {fast_math}" in " ".join(recipe.compiler_args)
     assert (recipe.weights, recipe.dtype) == ("fp32", computed)
-
-
-def test_logical_cores_of_trn2_may_be_chosen() -> None:
-    assert arguments("trn2", compiler_args="-lnc 1").endswith("--auto-cast none -lnc 1")
 
 
 def test_pipeline_of_inf1_is_told_to_the_compiler() -> None:

@@ -263,7 +263,7 @@ def test_failures_of_a_tracing_process_are_explained(tiny_model: Path, children:
     )
 
 
-def test_stub_from_pypi_and_missing_package_are_told_apart(tmp_path: Path) -> None:
+def test_stub_from_pypi_torchneuron_and_missing_package_are_told_apart(tmp_path: Path) -> None:
     text = "WRONG PACKAGE. Please install the package from Neuron Repository - pip.repos.neuron.amazonaws.com"
     (tmp_path / "torch_neuron.py").write_text(f"raise ImportError({text!r})")
     children = Children(sys.executable, {**os.environ, "PYTHONPATH": str(tmp_path)})
@@ -271,6 +271,8 @@ def test_stub_from_pypi_and_missing_package_are_told_apart(tmp_path: Path) -> No
         children.probe(CHIPS["inf1"])
     with pytest.raises(SetupError, match=r"inf2 need torch-neuronx, which is not installed: .*constraints/neuron.txt"):
         children.probe(CHIPS["inf2"])
+    with pytest.raises(SetupError, match=r"torch-neuronx 2\.14\S+ is TorchNeuron, .*: .*constraints/neuron.txt"):
+        Children(sys.executable, stand_in_environment(NEURON_STAND_IN_FAULT="torchneuron")).probe(CHIPS["trn2"])
     with pytest.raises(SetupError, match="cannot be run"):
         Children(str(tmp_path / "python"), {}).probe(CHIPS["inf2"])
 
@@ -292,7 +294,7 @@ def test_terminated_command_takes_its_compilers_with_it(tiny_model: Path, tmp_pa
 
 @pytest.mark.parametrize("option", [{"compiler_args": "-O1"}, {"pipeline_cores": 2}, {"cpu_backend": True}])
 def test_neuron_options_are_refused_for_the_cpu(tiny_model: Path, tmp_path: Path, option: dict[str, Any]) -> None:
-    with pytest.raises(CompileFailed, match=r"is for inf1, inf2, trn1, trn2, not for cpu"):
+    with pytest.raises(CompileFailed, match=r"is for inf1, inf2, trn1, trn2, trn3, not for cpu"):
         build(str(tiny_model), settings=Settings(data_dir=tmp_path), options=TargetOptions(**option))
 
 

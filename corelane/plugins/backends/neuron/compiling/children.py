@@ -150,7 +150,7 @@ def explain(
     if any(sign in text for sign in NO_DEVICE):
         return SetupError(
             f"this machine has no free {chip.target} core: add --cpu-backend to compile without one, and run `corelane "
-            "verify` where it will serve"
+            "models verify` where it will serve"
         )
     if kind == "unused":
         return CompileFailed(

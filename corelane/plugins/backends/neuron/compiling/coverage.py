@@ -41,13 +41,8 @@ def read_log(text: str) -> Coverage | None:
 
 
 def read_analysis(analysis: Mapping[str, Any]) -> Coverage:
-    """Return the coverage that ``torch_neuronx.analyze`` found; older versions nest the operators by namespace."""
-    compiled: dict[str, int] = {}
-    for name, count in dict(analysis.get("supported_operators", {})).items():
-        if isinstance(count, Mapping):
-            compiled |= {f"{name}::{operator}": int(times) for operator, times in count.items()}
-        else:
-            compiled[str(name)] = int(count)
+    """Return the coverage that ``torch_neuronx.analyze`` found."""
+    compiled = {str(name): int(count) for name, count in dict(analysis.get("supported_operators", {})).items()}
     other: dict[str, int] = {}
     reasons: dict[str, str] = {}
     for each in analysis.get("unsupported_operators", []):

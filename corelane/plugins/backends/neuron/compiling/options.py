@@ -96,7 +96,8 @@ def _make_neuronx(chip: NeuronChip, dtype: str, extra: tuple[str, ...]) -> tuple
     """Return the recipes for neuronx-cc.
 
     ``auto`` computes products in bf16, as the published BERT figures do. On trn2 the network itself is cast, because
-    products in bf16 alone are up to a quarter slower there. fp32 comes next, for models whose results change in bf16.
+    products in bf16 alone are up to a quarter slower there; trn3 is taken for its like. fp32 comes next, for models
+    whose results change in bf16.
     """
     names = names_in(extra)
     if "--fast-math" in names:
@@ -104,7 +105,7 @@ def _make_neuronx(chip: NeuronChip, dtype: str, extra: tuple[str, ...]) -> tuple
     common = ["--target", chip.target]
     for name, value in DEFAULTS.items():
         common += [] if name in names else [name, value]
-    if chip.target == "trn2" and "--logical-nc-config" not in names:
+    if chip.logical > 1 and "--logical-nc-config" not in names:
         extra = ("--logical-nc-config", "2", *extra)
     if names & {"--auto-cast", "--auto-cast-type"}:
         weights = _weights("fp32" if dtype == "auto" else dtype)
@@ -118,7 +119,7 @@ def _make_neuronx(chip: NeuronChip, dtype: str, extra: tuple[str, ...]) -> tuple
     if dtype != "auto":
         weights = _weights(dtype)
         return (NeuronRecipe(chip, weights, weights, (*common, *none, *extra)),)
-    if chip.target == "trn2":
+    if chip.logical > 1:
         return NeuronRecipe(chip, "bf16", "bf16", (*common, *none, *extra)), exact
     return NeuronRecipe(chip, "bf16", "fp32", (*common, *matmult, *extra)), exact
 

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
 #: Distributions whose versions decide the result.
 DISTRIBUTIONS = ("torch", "transformers", "torch-neuronx", "neuronx-cc", "torch-neuron", "neuron-cc", "numpy")
 
-#: The first version of transformers with a choice of attention. Earlier versions have only the eager one.
-FIRST_WITH_KINDS = (4, 36)
-
 #: An inf1 artifact with more bytes of weights than this does not fit into one piece.
 SEPARATE_WEIGHTS_BYTES = 1_900_000_000
+
+#: How the text about a package without ``trace`` begins; its version follows.
+NO_TRACE = "does not trace: "
 
 #: The warning of torch_neuronx when the traced graph drops an input.
 UNUSED_INPUT, INPUT_NUMBER = "input tensor that was unused", re.compile(r"index=(\d+)")
@@ -115,12 +115,15 @@ def analyze(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def import_package(name: str) -> Any:
-    """Import the Neuron package; raise TracerRefused, with the name of the missing module if one is missing."""
+    """Import the Neuron package; raise TracerRefused, with the module that is missing, or if it does not trace."""
     try:
-        return import_module(name)
+        package = import_module(name)
     except ImportError as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         raise TracerRefused("import", str(error), missing) from error
+    if not hasattr(package, "trace"):
+        raise TracerRefused("import", NO_TRACE + str(getattr(package, "__version__", "of an unknown version")))
+    return package
 
 
 def load(spec: dict[str, Any]) -> Any:
@@ -141,9 +144,8 @@ def load(spec: dict[str, Any]) -> Any:
             outputs = self.network(input_ids=input_ids, attention_mask=attention_mask, **types)
             return tuple(outputs[name].float() for name in spec["outputs"])
 
-    version = tuple(int(part) for part in transformers.__version__.split(".")[:2])
-    kinds = {"attn_implementation": "eager"} if version >= FIRST_WITH_KINDS else {}
-    network = getattr(transformers, spec["loader"]).from_pretrained(spec["folder"], trust_remote_code=False, **kinds)
+    loader, eager = getattr(transformers, spec["loader"]), {"attn_implementation": "eager"}
+    network = loader.from_pretrained(spec["folder"], trust_remote_code=False, **eager)
     dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
     network = network.to(dtypes[spec["weights"]]).eval()
     return PositionalNetwork(network, spec["passes_token_types"]).eval()

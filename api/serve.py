@@ -44,29 +44,29 @@ MOST_FILES = 65_536
 
 
 class Http1Parser(h11.Connection):
-    """Reads HTTP/1 and nothing that would begin another protocol."""
+    """Reads HTTP/1 alone."""
 
     def next_event(self) -> Any:
-        """Return the next event. HTTP/2's preface is refused with 505, and a request loses its wish for an upgrade."""
+        """Return the next event; refuse a preface of HTTP/2 with 505, be it the first request or a later one."""
         event = super().next_event()
-        if isinstance(event, h11.Request):
-            if event.http_version >= b"2":
-                raise h11.RemoteProtocolError("HTTP/2 is off: CORELANE_HTTP2=1 turns it on", error_status_hint=505)
-            if any(name == b"upgrade" for name, _ in event.headers):
-                kept = [pair for pair in event.headers if pair[0] != b"upgrade"]
-                event = h11.Request(
-                    method=event.method, target=event.target, headers=kept, http_version=event.http_version
-                )
+        if isinstance(event, h11.Request) and event.http_version >= b"2":
+            raise h11.RemoteProtocolError("HTTP/2 is off: CORELANE_HTTP2=1 turns it on", error_status_hint=505)
         return event
 
 
 class Http1(H11Protocol):
-    """Hypercorn's HTTP/1. Hypercorn 0.18 has no option against HTTP/2 without TLS, so the parser keeps it out."""
+    """Hypercorn's HTTP/1. Hypercorn 0.18 has no option against HTTP/2 without TLS, so it is kept out here."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        if "h2" not in self.config.alpn_protocols:
+        self._offers_http2 = "h2" in self.config.alpn_protocols
+        if not self._offers_http2:
             self.connection = Http1Parser(h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size)
+
+    async def _check_protocol(self, event: h11.Request) -> None:
+        """Change to HTTP/2 on a preface or `Upgrade: h2c`. If it is off, such an upgrade is not heard of."""
+        if self._offers_http2:
+            await super()._check_protocol(event)
 
 
 setattr(hypercorn.protocol, "H11Protocol", Http1)  # noqa: B010  # mypy refuses an assignment to a class

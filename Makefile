@@ -111,18 +111,12 @@ house: $(VENV)/.installed-dev ## Measure the house: how large it is, what its us
 docs: $(VENV)/.installed-dev ## Write docs/reference.md: settings, error codes, commands and metrics, from the code
 	$(BIN)/python -m docs.generate
 
-bench: install ## Measure service and engine on SQuAD-format data: speed and right answers
-	@$(BIN)/python benchmarks/service.py
-
-bench-felt: install ## Measure what people feel; BEFORE=CHECKOUT measures another state in turn
-	@$(BIN)/python benchmarks/felt.py $(if $(BEFORE),--before $(BEFORE))
-
 bench-queue: install ## Measure the queue plane alone, over HTTP; BEFORE=CHECKOUT measures another state in turn
 	@$(BIN)/python benchmarks/queue_plane.py $(if $(BEFORE),--before $(BEFORE))
 
-bench-peers: install ## Measure Corelane beside LitServe, Ray Serve, BentoML, FastAPI and Celery; PEERS="--rounds 1"
+bench-page: install ## Write docs/performance.md: Corelane beside its peers, on this commit and machine
 	@benchmarks/peers/install.sh $(PYTHON)
-	@$(BIN)/python benchmarks/bench_peers.py $(PEERS)
+	@$(BIN)/python benchmarks/page.py --out docs/performance.md $(PAGE)
 
 chaos: $(VENV)/.installed-dev ## Break all that can break of a running service for half an hour, then audit; CHAOS="--seed 7 --chaos-model"
 	$(BIN)/python -m pytest tests/chaos --rounds 5 --faults 210 $(CHAOS)

@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 
 import orjson
 
+from corelane.artifacts.instructions import instruction_sets
 from corelane.cli.redis_users import operator_url
 from corelane.client import Client
 from corelane.errors import CorelaneError, SetupError
@@ -50,6 +51,9 @@ PORTS = ("port", "redis_port", "flower_port")
 
 #: A connection is reused only within this time, in seconds: servers close idle ones after some seconds.
 IDLE_S = 2.0
+
+#: Most results of a page.
+PAGE = 500
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -183,13 +187,13 @@ def wait_until_up(service: "subprocess.Popen[bytes]", parts: Path, log: Path) ->
     raise SetupError(f"the service did not start; the end of {log}:\n{log.read_text(errors='replace')[-3000:]}")
 
 
-def compiled(folder: Path, checkout: Path = ROOT) -> tuple[Path, str]:
+def compiled(folder: Path, checkout: Path = ROOT, source: str = MODEL, *options: str) -> tuple[Path, str]:
     """Return a folder of artifacts, and the model in it: those of the service that was lent, or a checkout's own."""
-    if checkout == ROOT and (running := lent()) is not None:
+    if checkout == ROOT and source == MODEL and (running := lent()) is not None:
         return running.data / "artifacts", running.model
-    argv = [python_of(checkout), "-m", "compile", MODEL]
+    argv = [python_of(checkout), "-m", "compile", source, *options]
     subprocess.run(argv, cwd=checkout, env=environment(data_dir=folder), check=True, capture_output=True)
-    return folder / "artifacts", MODEL
+    return folder / "artifacts", Path(source).name
 
 
 def hear(process: "subprocess.Popen[str]") -> Any:
@@ -279,6 +283,14 @@ class Connection:
             pass
         return dict(found)
 
+    def results(self, job: str) -> Iterator[dict[str, Any]]:
+        """Yield the results of a job that is over, in the order of its items."""
+        after = "0"
+        while after:
+            page = self.call("GET", f"/v1/jobs/{job}/results?limit={PAGE}&after={after}")
+            yield from page["data"]
+            after = page["next"] if page["has_more"] else ""
+
 
 def at_once(work: Callable[[], object], threads: int) -> None:
     """Do ``work`` in each of several threads; raise the first failure."""
@@ -343,6 +355,4 @@ def about_machine() -> str:
     """Name the CPU, the instructions that matter here, and how many CPUs this process may use."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     named = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "a CPU")
-    flags = next((line.split() for line in lines if line.startswith("flags")), [])
-    kinds = [kind for kind in ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "amx_int8") if kind in flags]
-    return f"{named} ({', '.join(kinds)}), {len(os.sched_getaffinity(0))} CPUs"
+    return f"{named} ({', '.join(instruction_sets())}), {len(os.sched_getaffinity(0))} CPUs"

@@ -1,13 +1,14 @@
-"""Questions of a SQuAD-format file, and official SQuAD scores of answers to them. A quick run asks the examples."""
+"""Questions of a SQuAD-format file, and which answers to them are right. A quick run asks the examples."""
 
 import json
-import statistics
+import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.harness import ROOT, is_quick
-from corelane.tasks.question_answering.squad import best_over, exact_match, read_set, token_f1
+from corelane.tasks.question_answering.squad import best_over, exact_match, read_set
 
 DEFAULT_FILE = ROOT.parent / "shared" / "data" / "squad-test-public-v1.1.json.gz"
 
@@ -38,6 +39,14 @@ def questions_of(file: Path | None) -> list[Question]:
     return [Question(each.question, each.context, each.gold) for each in read_set(path).questions]
 
 
+def texts_of(questions: Sequence[Question], count: int) -> list[str]:
+    """Return different texts: questions, and sentences of passages."""
+    sentences = [part for each in questions for part in re.split(r"(?<=[.!?])\s+", each.context)]
+    found = list(dict.fromkeys([*(each.question for each in questions), *sentences]))
+    random.Random(0).shuffle(found)
+    return found[:count]
+
+
 def examples() -> list[Question]:
     """Return examples of this repository that are answered at the beginning of their passage, cut to that part."""
     expected = json.loads((ROOT / "examples" / "expected.json").read_text())
@@ -49,12 +58,3 @@ def examples() -> list[Question]:
 def is_exact(question: Question, answer: str) -> bool:
     """Say if an answer is one of the right ones."""
     return best_over(exact_match, answer, question.answers) > 0
-
-
-def scores(questions: Sequence[Question], answers: Sequence[str]) -> dict[str, float]:
-    """Return EM and F1 in percent."""
-    pairs = list(zip(questions, answers, strict=True))
-    return {
-        name: 100 * statistics.fmean(best_over(measure, answer, question.answers) for question, answer in pairs)
-        for name, measure in (("exact", exact_match), ("f1", token_f1))
-    }

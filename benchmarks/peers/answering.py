@@ -1,8 +1,9 @@
-"""Extractive question answering as a user of any peer would write it: pairs of texts in, answers out.
+"""What a user of any peer would write around the network: question answering, and embeddings with mean pooling.
 
-Windows of 384 tokens that overlap by 128, all windows of a batch of questions in one padded pass, and the best span by
-its margin over "no answer here": transformers 5 has no pipeline for it, so its users write this. The weights are packed
-for the CPU once, as Corelane's workers do it. It needs torch, numpy and tokenizers, nothing else.
+Of questions: windows of 384 tokens that overlap by 128, all windows of a batch in one padded pass, and the best span by
+its margin over "no answer here": transformers 5 has no pipeline for it, so its users write this. Of texts: up to 32 in
+a pass, padded to the longest of them. The weights are packed for the CPU once, as Corelane's workers do it. It needs
+torch, numpy and tokenizers, nothing else.
 """
 
 import json
@@ -19,6 +20,9 @@ from benchmarks.peers.servers.given import tell_loaded
 from corelane.engine.backends.cpu import settle
 
 LENGTH, STRIDE, LONGEST = 384, 128, 30
+
+#: Most texts of a pass.
+ROWS = 32
 
 #: Stands for "not allowed".
 FORBIDDEN = np.float32(-1e9)
@@ -53,20 +57,25 @@ def dtype_of(artifact: Path) -> torch.dtype:
     return torch.bfloat16 if manifest["dtype"] == "bf16" else torch.float32
 
 
-class Answerer:
-    """A model and its tokenizer: answers batches of questions on one thread."""
+class Loaded:
+    """An artifact's network and its tokenizer, on one thread."""
 
-    def __init__(self, artifact: Path, network: Any = None) -> None:
-        """Load an artifact's tokenizer, and its network unless another is given."""
+    def __init__(self, artifact: Path) -> None:
         torch.set_num_threads(1)
         manifest = json.loads((artifact / "manifest.json").read_text())
-        self._pad = manifest["tokenizer"]["pad_id"]
         self._tokenizer = Tokenizer.from_file(str(artifact / "tokenizer.json"))
+        self._network = load_network(artifact / manifest["buckets"][0]["file"])
+        self._pad, self._longest = manifest["tokenizer"]["pad_id"], manifest["max_length"]
+
+
+class Answerer(Loaded):
+    """Answers batches of questions."""
+
+    def __init__(self, artifact: Path) -> None:
+        super().__init__(artifact)
         self._tokenizer.no_padding()
-        self._tokenizer.enable_truncation(
-            min(LENGTH, manifest["max_length"]), stride=min(STRIDE, manifest["max_length"] // 3), strategy="only_second"
-        )
-        self._network = network or load_network(artifact / manifest["buckets"][0]["file"])
+        longest, stride = min(LENGTH, self._longest), min(STRIDE, self._longest // 3)
+        self._tokenizer.enable_truncation(longest, stride=stride, strategy="only_second")
 
     def warm_up(self, batch: int) -> None:
         """Answer a full batch and a lone question, so that no caller waits for that; then call ``tell_loaded``."""
@@ -104,6 +113,33 @@ class Answerer:
                 windows.append(window)
                 owners.append(owner)
         return windows, owners
+
+
+class Embedder(Loaded):
+    """Makes a vector of each text."""
+
+    def __init__(self, artifact: Path) -> None:
+        super().__init__(artifact)
+        self._tokenizer.enable_padding(pad_id=self._pad)
+        self._tokenizer.enable_truncation(self._longest)
+
+    def warm_up(self) -> None:
+        """Embed a full batch and a lone text, so that no caller waits for that; then call ``tell_loaded``."""
+        self.embed(["The little engine says: I think I can."] * (ROWS + 1))
+        tell_loaded()
+
+    def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """Return a vector of length 1 for each text, in their order."""
+        return [vector for first in range(0, len(texts), ROWS) for vector in self._pass(texts[first : first + ROWS])]
+
+    def _pass(self, texts: Sequence[str]) -> list[list[float]]:
+        rows = self._tokenizer.encode_batch(list(texts))
+        given = ([row.ids for row in rows], [row.attention_mask for row in rows], [row.type_ids for row in rows])
+        with torch.inference_mode():
+            ids, mask, types = (torch.tensor(part, dtype=torch.int32) for part in given)
+            tokens, seen = self._network(ids, mask, types)[0].float(), mask.unsqueeze(-1)
+            means = (tokens * seen).sum(1) / seen.sum(1)
+            return list(torch.nn.functional.normalize(means).tolist())
 
 
 def best_span(window: Encoding, start: Any, end: Any, context: str) -> Found:

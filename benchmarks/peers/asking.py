@@ -1,9 +1,10 @@
-"""How callers ask each service: one question per request, over connections that stay open."""
+"""How callers ask each service, over connections that stay open: a question a request, or a list of texts."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Client
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -11,64 +12,72 @@ from benchmarks.callers import Ask
 from benchmarks.harness import Connection
 from benchmarks.questions import Question
 
-#: Returns, for the addresses of a service, what makes a caller's way to ask.
-Asker = Callable[[list[str]], Callable[[], Ask]]
-
-#: A task of Celery is waited for at most this long, in seconds.
-TIMEOUT_S = 60.0
+#: Returns, for the addresses of a service, what makes a caller's way to ask. Callers take the addresses in turn.
+Asker = Callable[[Sequence[str]], Callable[[], Ask]]
 
 
-def _posting(path: str, body_of: Callable[[Question], Any], text_of: Callable[[Any], str | None]) -> Asker:
-    """Return how a service is asked by POST: the path, the body, and where the answer's text is."""
+def posting(path: str, body_of: Callable[[Any], Any], answer_of: Callable[[Any], Any], **headers: str) -> Asker:
+    """Return how a service is asked by POST: the path, the body, and where the answer is."""
 
-    def asker(urls: list[str]) -> Callable[[], Ask]:
+    def asker(urls: Sequence[str]) -> Callable[[], Ask]:
+        turns = itertools.cycle(urls)
+
         def caller() -> Ask:
-            connection = Connection(urls[0])
-
-            def ask(asked: Question) -> str:
-                found = connection.call("POST", path, orjson.dumps(body_of(asked)))
-                return text_of(found) or ""
-
-            return ask
+            connection = Connection(next(turns))
+            return lambda asked: answer_of(connection.call("POST", path, orjson.dumps(body_of(asked)), **headers))
 
         return caller
 
     return asker
 
 
-corelane = _posting(
-    "/v1/answers",
-    lambda asked: asked.item() | {"options": {"no_answer": False}},
-    lambda found: (found["answer"] or {}).get("text"),
+def text_of(result: dict[str, Any]) -> str:
+    """Return the text of a question's answer."""
+    return (result["answer"] or {}).get("text") or ""
+
+
+def vector_of(result: dict[str, Any]) -> Any:
+    """Return the vector of a text; raise RuntimeError if it failed."""
+    if result.get("embedding"):
+        return result["embedding"]
+    raise RuntimeError(str(result))
+
+
+def item_of(asked: Any) -> dict[str, str]:
+    """Return an item of a job: a question, or a list of one text."""
+    return asked.item() if isinstance(asked, Question) else {"text": asked[0]}
+
+
+def texts(model: str) -> Asker:
+    """Return how Corelane is asked for lone texts, each a list of one."""
+    return posting(
+        "/v1/jobs",
+        lambda asked: {"model": model, **item_of(asked)},
+        lambda found: [vector_of(found["results"][0])],
+        Prefer="wait=60",
+    )
+
+
+corelane = posting("/v1/answers", lambda asked: {**item_of(asked), "options": {"no_answer": False}}, text_of)
+predict = posting("/predict", item_of, lambda found: found["text"] or "")
+vectors = posting("/predict", lambda asked: {"texts": asked}, lambda found: found["vectors"])
+openai = posting(
+    "/v1/embeddings", lambda asked: {"input": asked}, lambda found: [each["embedding"] for each in found["data"]]
 )
-predict = _posting("/predict", Question.item, lambda found: found["text"])
-bento = _posting("/predict", lambda asked: {"questions": [asked.item()]}, lambda found: found[0]["text"])
 
 
-def sample(urls: list[str]) -> Callable[[], Ask]:
-    """Ask the sample's servers, one a core, each in turn, as the sample's own client does."""
-    turns = itertools.cycle(range(len(urls)))
+def loop(urls: Sequence[str]) -> Callable[[], Ask]:
+    """Hand lists to the processes of a loop; an answer takes 0.1 ms more than the loop itself."""
+    turns = itertools.cycle(urls)
 
     def caller() -> Ask:
-        connections = [Connection(url) for url in urls]
+        parts = urlsplit(next(turns))
+        connection = Client((parts.hostname or "", parts.port or 0))
 
-        def ask(asked: Question) -> str:
-            query = urlencode({"seq_0": asked.question, "seq_1": asked.context})
-            return str(connections[next(turns)].call("GET", f"/predictions/model_0?{query}")["text"])
+        def ask(asked: list[str]) -> Any:
+            connection.send(asked)
+            return connection.recv()
 
         return ask
 
     return caller
-
-
-def celery(urls: list[str]) -> Callable[[], Ask]:
-    """Ask the Celery worker through Celery's own client."""
-    from celery import Celery
-
-    app = Celery("peer", broker=urls[0], backend=urls[0])
-    app.conf.update(task_default_queue="peer")
-
-    def ask(asked: Question) -> str:
-        return str(app.send_task("peer.answer", (asked.question, asked.context)).get(timeout=TIMEOUT_S)["text"])
-
-    return lambda: ask

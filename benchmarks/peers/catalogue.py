@@ -1,88 +1,109 @@
 """The peers, each as its own documentation recommends it, with the same tuning: one process a core, one thread each."""
 
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any
 
 from benchmarks.peers import asking
 from benchmarks.peers.peer import Commands, Peer
-from benchmarks.peers.servers.given import Given
-from corelane.cli.redis_server import find_server
+
+#: Texts of a list, where a peer takes lists: those that sentence-transformers puts into a batch by itself.
+LIST = 32
 
 
-def starting(module: str) -> Commands:
+def starting(module: str, *arguments: str) -> Commands:
     """Return how a peer is started whose server is one of the modules here."""
-    return lambda python, _: [[str(python), "-m", f"benchmarks.peers.servers.{module}"]]
+    return lambda python, _: [[str(python), "-m", f"benchmarks.peers.servers.{module}", *arguments]]
 
 
-def bento_commands(python: Path, given: Given) -> list[list[str]]:
-    """Return how BentoML is started."""
-    service = "benchmarks.peers.servers.bento:Answers"
-    return [[str(python), "-m", "bentoml", "serve", service, "--host", "127.0.0.1", "--port", str(given.port)]]
-
-
-def sample_commands(python: Path, given: Given) -> list[list[str]]:
-    """Return how the sample's servers are started: one Hypercorn a core."""
-    return [
-        [str(python), "-m", "hypercorn", "benchmarks.peers.servers.sample:app", "-b", f"127.0.0.1:{given.port + core}"]
-        for core in range(given.workers)
+def starting_each(module: str, *arguments: str) -> Commands:
+    """Return how a peer is started each of whose processes has a port of its own, which it is told first."""
+    return lambda python, given: [
+        [str(python), "-m", f"benchmarks.peers.servers.{module}", str(given.port + index), *arguments]
+        for index in range(given.workers)
     ]
 
 
-def celery_commands(python: Path, given: Given) -> list[list[str]]:
-    """Return how the Celery worker is started, and a Redis of its own."""
-    redis = [str(find_server()), "--bind", "127.0.0.1", "--port", str(given.port), "--dir", given.folder]
-    options = ["-c", str(given.workers), "-Q", "peer", "--without-gossip", "--without-mingle", "-l", "warning"]
-    return [
-        [*redis, "--save", "", "--appendonly", "no"],
-        [str(python), "-m", "celery", "-A", "benchmarks.peers.servers.tasks", "worker", *options],
-    ]
+def lists(texts: Sequence[list[str]], _: int) -> list[list[str]]:
+    """Return lone texts as lists of 32."""
+    return [[text for (text,) in texts[first : first + LIST]] for first in range(0, len(texts), LIST)]
 
 
-LITSERVE = Peer(
-    name="litserve",
-    title="LitServe",
-    package="litserve",
-    asker=asking.predict,
-    commands=starting("lit"),
-    ready="/health",
-    environment="litserve",
-)
-RAY = Peer(
-    name="ray-serve",
-    title="Ray Serve",
-    package="ray",
-    asker=asking.predict,
-    commands=starting("ray_serve"),
-    ready="/-/healthz",
-    environment="ray",
-    # The second keeps Ray on loopback, as it is by itself where it supports no cluster: else it finds the machine's own
-    # address, and `_node_ip_address="127.0.0.1"` is resolved to that.
-    variables={"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"},
-)
-BENTOML = Peer(
-    name="bentoml",
-    title="BentoML",
-    package="bentoml",
-    asker=asking.bento,
-    commands=bento_commands,
-    ready="/readyz",
-    environment="bentoml",
-)
-SAMPLE = Peer(
-    name="sample",
-    title="FastAPI, the sample's manner",
-    package="fastapi hypercorn",
-    asker=asking.sample,
-    commands=sample_commands,
-    ready="/",
-    port_each=True,
-)
-CELERY = Peer(
-    name="celery",
-    title="Celery and transformers",
-    package="celery transformers",
-    asker=asking.celery,
-    commands=celery_commands,
-    scheme="redis",
+def lists_by_length(texts: Sequence[list[str]], workers: int) -> list[list[str]]:
+    """Return lone texts as lists of 32 of about one length, the longest first."""
+    return lists(sorted(texts, key=lambda each: -len(each[0])), workers)
+
+
+def shares(texts: Sequence[list[str]], workers: int) -> list[list[str]]:
+    """Return lone texts as one list for each process."""
+    return [[text for (text,) in texts[index::workers]] for index in range(workers)]
+
+
+LITSERVE: dict[str, Any] = {
+    "package": "litserve",
+    "commands": starting("lit"),
+    "ready": "/health",
+    "environment": "litserve",
+}
+LIT_TEXTS: dict[str, Any] = LITSERVE | {"asker": asking.vectors, "commands": starting("lit", "texts")}
+#: LitServe's lists of 32 are large enough without its batching, and stay apart from each other that way.
+LIT_LISTS: dict[str, Any] = LIT_TEXTS | {"callers": (), "connections": 8, "variables": {"PEER_BATCH": "1"}}
+LOOP: dict[str, Any] = {"asker": asking.loop, "port_each": True, "callers": (1,), "bulk": shares}
+
+QUESTIONS = (
+    Peer(name="litserve", title="LitServe", asker=asking.predict, **LITSERVE),
+    Peer(
+        name="ray-serve",
+        title="Ray Serve",
+        package="ray",
+        asker=asking.predict,
+        commands=starting("ray_serve"),
+        ready="/-/healthz",
+        environment="ray",
+        # The second keeps Ray on loopback, as it is by itself where it supports no cluster: else it finds the machine's
+        # own address, and `_node_ip_address="127.0.0.1"` is resolved to that.
+        variables={"RAY_SERVE_THROUGHPUT_OPTIMIZED": "1", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"},
+    ),
 )
 
-PEERS = (LITSERVE, RAY, BENTOML, SAMPLE, CELERY)
+#: Needs no environment of its own.
+LOOP_IN_THREADS = Peer(
+    name="loop-in-threads",
+    title="loop of sentence-transformers, a thread a core",
+    package="sentence-transformers",
+    commands=starting_each("loop", "sentence_transformers", "threads"),
+    processes=1,
+    **LOOP,
+)
+TEXTS = (
+    Peer(name="litserve", title="LitServe", **LIT_TEXTS),
+    Peer(name="litserve-lists", title="LitServe, lists of 32", bulk=lists, **LIT_LISTS),
+    Peer(name="litserve-sorted", title="LitServe, lists of 32 by length", bulk=lists_by_length, **LIT_LISTS),
+    Peer(
+        name="loop",
+        title="loop of sentence-transformers, a process a core",
+        package="sentence-transformers",
+        commands=starting_each("loop", "sentence_transformers"),
+        **LOOP,
+    ),
+    LOOP_IN_THREADS,
+    Peer(
+        name="fastembed",
+        title="loop of fastembed, a process a core",
+        package="fastembed onnxruntime",
+        commands=starting_each("loop", "fastembed"),
+        environment="fastembed",
+        **LOOP,
+    ),
+    Peer(
+        name="llama.cpp",
+        title="llama.cpp's server",
+        package="xllamacpp",
+        asker=asking.openai,
+        commands=starting_each("llama"),
+        ready="/health",
+        port_each=True,
+        environment="llama",
+        bulk=lists,
+        connections=8,
+    ),
+)

@@ -1,54 +1,29 @@
 """What was measured of each service, and what follows from it: medians of rounds, and the table. Pure."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from typing import Any
 
-#: The service that the others are compared with.
-OURS = "corelane"
+from benchmarks.callers import CALLERS
+from benchmarks.harness import Figures, medians
 
-#: Callers who each send their next question once the last is answered.
-CALLERS = (1, 16, 64)
+#: The columns of a table, as the figures name them, and their heads.
+COLUMNS = {
+    **{f"callers_{callers}": f"{callers} caller{'s' * (callers > 1)}" for callers in CALLERS},
+    "bulk": "in bulk",
+}
 
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """One round with this many callers; ``is_whole`` if each question of the file was asked once."""
-
-    callers: int
-    per_s: float
-    p95_ms: float
-    answered: int
-    right: int
-    failed: int
-    is_whole: bool = False
+#: The roles of Corelane's processes that an item costs CPU time.
+ROLES = {"api": "API", "redis": "Redis", "worker": "workers"}
 
 
 @dataclass(frozen=True, slots=True)
-class Service:
-    """A service and what was measured of it."""
+class Row:
+    """A service: its title, the figures of each round, and what it answered in bulk, by item."""
 
-    name: str
     title: str
-    version: str
-    measures: list[Measure] = field(default_factory=list)
-
-    def of(self, callers: int, figure: Callable[[Measure], float]) -> list[float]:
-        """Return a figure of each round."""
-        return [figure(measure) for measure in self.measures if measure.callers == callers]
-
-    @property
-    def exact(self) -> float | None:
-        """Right answers in percent, of the whole file where it was asked."""
-        return exact_of([measure for measure in self.measures if measure.is_whole] or self.measures)
-
-
-#: What is compared: its title, how it is read, whether more is better, and how it is shown.
-Figure = tuple[str, Callable[[Measure], float], bool, str]
-FIGURES: tuple[Figure, ...] = (
-    ("questions/s", lambda measure: measure.per_s, True, "{:.1f}"),
-    ("p95 latency", lambda measure: measure.p95_ms, False, "{:.0f} ms"),
-)
+    rounds: list[Figures] = field(default_factory=list)
+    answers: dict[Any, Any] = field(default_factory=dict)
 
 
 def rotated(names: Sequence[str], round_: int) -> list[str]:
@@ -57,40 +32,35 @@ def rotated(names: Sequence[str], round_: int) -> list[str]:
     return [*names[by:], *names[:by]]
 
 
-def exact_of(measures: Iterable[Measure]) -> float | None:
-    """Return the share of right answers over some measures, in percent."""
-    known = list(measures)
-    answered = sum(measure.answered for measure in known)
-    return 100 * sum(measure.right for measure in known) / answered if answered else None
+def table(rows: Sequence[Row], last: str, lasts: Sequence[str]) -> str:
+    """Return the comparison as Markdown: medians of rounds, the best of each column in bold, and a last column."""
+    middle = [medians(row.rounds) for row in rows]
+    best = {name: max((each.get(f"{name}_per_s", 0.0) for each in middle), default=0.0) for name in COLUMNS}
+    lines = [f"| | {' | '.join(COLUMNS.values())} | {last} |", "|---|" + "---:|" * (len(COLUMNS) + 1)]
+    for row, figures, shown in zip(rows, middle, lasts, strict=True):
+        cells = [cell(figures, name, best[name]) for name in COLUMNS]
+        failed = sum(value for each in row.rounds for name, value in each.items() if name.endswith("_failed"))
+        lines.append(f"| {row.title} | {' | '.join(cells)} | {shown}{f', {failed:.0f} failed' if failed else ''} |")
+    return "\n".join(lines)
 
 
-def table(services: Sequence[Service]) -> str:
-    """Return the comparison as Markdown: medians of rounds, the best of each column in bold."""
-    columns = [(callers, figure) for callers in CALLERS for figure in FIGURES]
-    heads = [f"{callers} caller{'s' * (callers > 1)}: {title}" for callers, (title, *_) in columns]
-    lines = [
-        f"| service | version | {' | '.join(heads)} | right answers | failed |",
-        "|---|---|" + "---:|" * (len(heads) + 2),
-    ]
-    best = [_best(services, callers, figure) for callers, figure in columns]
-    for service in services:
-        cells = [_cell(service, *column, most) for column, most in zip(columns, best, strict=True)]
-        exact = "–" if service.exact is None else f"{service.exact:.1f} %"
-        failed = sum(measure.failed for measure in service.measures)
-        lines.append(f"| {service.title} | {service.version} | {' | '.join(cells)} | {exact} | {failed} |")
-    return "\n".join(lines) + "\n"
+def cell(figures: Figures, name: str, best: float) -> str:
+    """Return items a second, in bold if they are the best, and the 95th percentile of latency."""
+    per_s, p95_ms = figures.get(f"{name}_per_s"), figures.get(f"{name}_p95_ms")
+    if per_s is None:
+        return ""
+    text = f"{per_s:,.0f}" if per_s >= 100 else f"{per_s:.1f}"
+    return (f"**{text}**" if per_s == best else text) + (f", {p95_ms:,.0f} ms" if p95_ms else "")
 
 
-def _best(services: Sequence[Service], callers: int, figure: Figure) -> float | None:
-    """Return the best median of a column."""
-    _, read, more_is_better, _ = figure
-    values = [median(known) for each in services if (known := each.of(callers, read))]
-    return (max if more_is_better else min)(values, default=None)
-
-
-def _cell(service: Service, callers: int, figure: Figure, best: float | None) -> str:
-    """Return the median of a service's rounds, in bold if it is the best."""
-    _, read, _, form = figure
-    known = service.of(callers, read)
-    text = form.format(median(known)) if known else "–"
-    return f"**{text}**" if known and median(known) == best else text
+def cpu_line(title: str, figures: Mapping[str, float], item: str) -> str:
+    """Return the sentence on the CPU time an item of one of our services, by role."""
+    parts = []
+    for name, head in COLUMNS.items():
+        said = [
+            f"{said} {figures[f'{name}_{role}_us']:,.0f}"
+            for role, said in ROLES.items()
+            if f"{name}_{role}_us" in figures
+        ]
+        parts += [f"{head} {', '.join(said)}"] if said else []
+    return f"CPU of {title} in µs a {item}: {'; '.join(parts)}."

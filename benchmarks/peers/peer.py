@@ -7,13 +7,15 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx2
 
+from benchmarks.callers import CALLERS
 from benchmarks.harness import ROOT, environment
 from benchmarks.peers.asking import Asker
 from benchmarks.peers.servers.given import Given, loaded_folder
@@ -34,7 +36,6 @@ ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "RAY_USAGE_STATS_ENABLED": "0",
-    "BENTOML_DO_NOT_TRACK": "True",
     "DO_NOT_TRACK": "1",
     "CUDA_VISIBLE_DEVICES": "",
     # As Corelane's workers have it: blocks stay with the process instead of going back after each batch.
@@ -56,11 +57,17 @@ class Peer:
     package: str
     asker: Asker
     commands: Commands
+    #: The numbers of callers by which it is measured.
+    callers: tuple[int, ...] = CALLERS
+    #: Returns what is sent in bulk for some items and this many processes, over as many connections at most.
+    bulk: Callable[[Sequence[Any], int], Sequence[Any]] = lambda items, _: items
+    connections: int = CALLERS[-1]
+    #: Its processes; None for one a core.
+    processes: int | None = None
     #: The path that GET asks on each port until the port answers; None for a peer without HTTP.
     ready: str | None = None
     #: True if each process listens on its own port: consecutive ports, from ``Given.port`` on.
     port_each: bool = False
-    scheme: str = "http"
     #: The peer's folder among the virtual environments; None for the environment of this process.
     environment: str | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -82,9 +89,7 @@ class Peer:
 
     def urls(self, given: Given) -> list[str]:
         """Return the URLs where the peer answers."""
-        return [
-            f"{self.scheme}://127.0.0.1:{given.port + index}" for index in range(given.workers if self.port_each else 1)
-        ]
+        return [f"http://127.0.0.1:{given.port + index}" for index in range(given.workers if self.port_each else 1)]
 
 
 @contextmanager

@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from benchmarks.peers import asking
-from benchmarks.peers.catalogue import PEERS
-from benchmarks.peers.outcome import CALLERS, Measure, Service, exact_of, rotated, table
+from benchmarks.peers.catalogue import QUESTIONS, TEXTS, lists, lists_by_length, shares
+from benchmarks.peers.outcome import COLUMNS, Row, cpu_line, rotated, table
 from benchmarks.peers.peer import MARK, Peer, marked, running, stop
 from benchmarks.peers.servers.given import Given, given
 
 FOLDER = Path(__file__).parent.parent.parent / "benchmarks" / "peers"
 
 
-def service(name: str, speeds: list[float], p95_ms: float = 100.0, right: int = 60, failed: int = 0) -> Service:
-    """Return a service with the same figures for every number of callers, one speed a round."""
-    measures = [Measure(callers, speed, p95_ms, 100, right, failed) for callers in CALLERS for speed in speeds]
-    return Service(name, name.title(), "1.0", measures)
+def row(title: str, speeds: list[float], **more: float) -> Row:
+    """Return a service with the same figures for every column, one speed a round."""
+    figures = [{"per_s": speed, "p95_ms": 100.0} for speed in speeds]
+    return Row(title, [{f"{name}_{key}": each[key] for name in COLUMNS for key in each} | more for each in figures])
 
 
 def test_every_service_moves_two_places_from_round_to_round() -> None:
@@ -30,20 +30,21 @@ def test_every_service_moves_two_places_from_round_to_round() -> None:
     assert sorted(rotated(names, 1)) == names
 
 
-def test_the_table_shows_medians_and_the_best_in_bold() -> None:
-    shown = table([service("corelane", [30, 10, 20]), service("other", [15, 16, 14])])
-    assert "| Corelane | 1.0 | **20.0** | **100 ms** |" in shown
-    assert "| Other | 1.0 | 15.0 | **100 ms** |" in shown
-    assert "| 60.0 % | 0 |" in shown
+def test_the_table_shows_medians_the_best_in_bold_and_what_failed() -> None:
+    rows = [row("Ours", [30, 10, 20], bulk_api_us=1_500.0), row("Other", [15, 16, 14], bulk_failed=1)]
+    shown = table(rows, "right", ["60.0 %", "61.0 %"])
+    assert "| Ours | **20.0**, 100 ms |" in shown
+    assert "| Other | 15.0, 100 ms |" in shown
+    assert "| 60.0 % |\n" in shown
+    assert shown.endswith("| 61.0 %, 3 failed |")
+    assert cpu_line("Ours", rows[0].rounds[0], "text") == "CPU of Ours in µs a text: in bulk API 1,500."
 
 
-def test_right_answers_are_weighed_by_how_many_were_checked() -> None:
-    found = [Measure(1, 1, 1, 30, 30, 0), Measure(16, 1, 1, 10, 0, 0)]
-    assert exact_of(found) == 75.0
-    assert exact_of([]) is None
-    assert Service("one", "One", "", found).exact == 75.0
-    whole = Measure(16, 1, 1, 10, 5, 0, is_whole=True)
-    assert Service("one", "One", "", [*found, whole]).exact == 50.0
+def test_texts_in_bulk_are_sent_once() -> None:
+    texts = [[chr(97 + number % 26) * (number + 1)] for number in range(70)]
+    for cut, sizes in ((lists, [32, 32, 6]), (lists_by_length, [32, 32, 6]), (shares, [24, 23, 23])):
+        assert [len(each) for each in cut(texts, 3)] == sizes
+        assert sorted(text for each in cut(texts, 3) for text in each) == sorted(text for (text,) in texts)
 
 
 def test_a_server_reads_what_it_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,14 +81,13 @@ def test_each_environment_has_the_torch_and_the_tokenizers_of_corelane() -> None
     pinned = dict(
         re.findall(r"^(torch|tokenizers|numpy)==(\S+)$", Path("constraints/cpu.txt").read_text(), re.MULTILINE)
     )
-    named = {peer.environment for peer in PEERS} - {None}
+    named = {peer.environment for peer in (*QUESTIONS, *TEXTS)} - {None}
     assert {path.stem for path in (FOLDER / "requirements").iterdir()} == named
     for path in (FOLDER / "requirements").iterdir():
         lines = path.read_text().splitlines()
         assert all(re.fullmatch(r"[A-Za-z0-9._-]+==\S+", line) for line in lines), path
-        assert f"torch=={pinned['torch']}+cpu" in lines
-        assert f"tokenizers=={pinned['tokenizers']}" in lines
-        assert f"numpy=={pinned['numpy']}" in lines
+        found = dict(line.removesuffix("+cpu").split("==") for line in lines)
+        assert found == found | {name: known for name, known in pinned.items() if name in found}
 
 
 def peer_of(code: str) -> Peer:

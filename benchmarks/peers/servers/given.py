@@ -48,8 +48,3 @@ def tell_loaded() -> None:
 def loaded_folder(folder: Path) -> Path:
     """Return where processes say that they are warm."""
     return folder / "loaded"
-
-
-def artifact_file(given: Given) -> Path:
-    """Return the TorchScript file: one file serves every length, as its rows and lengths are flexible."""
-    return next(iter(sorted(Path(given.artifact).glob("*.pt"))))

@@ -14,13 +14,14 @@ again.
 
 This module decides which item begins the batch. ``choose`` decides which buckets' windows may join it, and how many. A
 batch holds windows of one bucket, the shortest that fits each, or of neighbouring buckets if that is faster
-(``passes``).
+(``passes``). Of a job's windows those nearest in length to the first one join it, as they need least padding.
 """
 
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from operator import attrgetter
 
 from corelane.domain.dispatch import PUBLIC, SMALL_TOKENS
@@ -71,6 +72,10 @@ class WaitingItem:
         self.by_bucket.setdefault(bucket, deque()).appendleft(window)
         self.left += 1
         self.tokens += window.length
+
+    def distance(self, buckets: Sequence[Bucket], length: int) -> int:
+        """Return by how many tokens the item's first window of these buckets differs from a length."""
+        return next((abs(self.by_bucket[each][0].length - length) for each in buckets if each in self.by_bucket), 0)
 
     def take(self, bucket: Bucket) -> Window:
         """Remove and return the first window of a bucket; KeyError if there is none."""
@@ -162,12 +167,13 @@ class OwnerLine:
         self.items = [item for item in self.items if self.by_job[item.job] <= most_tokens]
         return bool(self.items)
 
-    def windows(self, buckets: Sequence[Bucket]) -> Iterator[tuple[WaitingItem, Window]]:
-        """Remove and yield the windows of these buckets, one by one."""
-        for item in self.items:
-            for bucket in buckets:
-                while bucket in item.by_bucket:
-                    yield item, item.take(bucket)
+    def windows(self, buckets: Sequence[Bucket], length: int) -> Iterator[tuple[WaitingItem, Window]]:
+        """Remove and yield the windows of these buckets, one by one; within a job those nearest to a length first."""
+        for _, items in groupby(self.items, key=attrgetter("priority", "job")):
+            for item in sorted(items, key=lambda item: (item.left, item.distance(buckets, length))):
+                for bucket in buckets:
+                    while bucket in item.by_bucket:
+                        yield item, item.take(bucket)
 
 
 def full(first: Bucket, waiting: Mapping[Bucket, int]) -> tuple[Sequence[Bucket], int]:  # noqa: ARG001
@@ -247,7 +253,8 @@ def _alternate(
 ) -> list[tuple[WaitingItem, Window]]:
     """Take rows of these buckets: the first from ``first``, then each from the owner that has had the fewest tokens."""
     rows: list[tuple[WaitingItem, Window]] = []
-    sources = {line: line.windows(buckets) for line in lines}
+    length = next(iter(first.items[0].by_bucket.values()))[0].length
+    sources = {line: line.windows(buckets, length) for line in lines}
     line, tokens = first, 0
     while sources and len(rows) < most:
         row = next(sources[line], None)

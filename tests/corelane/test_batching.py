@@ -163,6 +163,11 @@ def test_windows_of_neighbouring_buckets_share_a_batch_of_the_longest_row_where_
     assert (chosen[0], [window.length for _, window in chosen[1]]) == (LADDER[2], [250])
 
 
+def test_batch_takes_the_rows_of_its_job_that_are_nearest_in_length_and_begins_with_the_oldest() -> None:
+    items = waiting_items([[length] for length in (40, 10, 64, 38, 20, 45)], job="one")
+    assert run_batch(items, {}, most=3) == [items[0], items[3], items[5]]
+
+
 def test_two_jobs_of_one_owner_share_by_tokens() -> None:
     items = [*waiting_items([[64]] * 200, job="one"), *waiting_items([[384]] * 40, first=200, job="other")]
     shares: dict[str, Share] = {}

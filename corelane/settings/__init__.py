@@ -155,9 +155,6 @@ class Settings(GroupedFields):
     feed_tokens: int = Field(
         2_000_000, ge=1000, description="Estimated tokens of a job sent as lines that are in Redis at a time."
     )
-    batch_wait_s: float = Field(
-        0, ge=0, le=1, description="Time an idle core waits for a batch to fill before it runs, in seconds."
-    )
     linger_s: float = Field(1.0, ge=0, description="Time an idle drain waits for work before it ends, in seconds.")
     lease_s: float = Field(6, gt=1, description="Time a lease lasts without being renewed, in seconds.")
     heartbeat_s: float = Field(1, gt=0, description="Time between a core's heartbeats, in seconds.")

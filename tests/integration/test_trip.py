@@ -63,7 +63,6 @@ def world(settings: Settings, raw: redis.Redis, tiny_artifact: Artifact) -> Sett
         "model": tiny_artifact.manifest.name,
         "auth": "required",
         "linger_s": 0.0,
-        "batch_wait_s": 0.0,
         "lease_s": 60.0,
         "webhook_secret": SecretStr("whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()),
         "webhook_allowed_networks": (ip_network("127.0.0.0/8"),),

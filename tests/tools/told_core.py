@@ -103,7 +103,7 @@ class ToldRunner(NullRunner):
 @contextmanager
 def telling(bench: Bench, tasks: Sequence[str] = tuple(TASKS), default: str = "question-answering") -> Iterator[None]:
     """Have one core serve a version of each task, until the end of the block; ``default`` is the default model's."""
-    settings = bench.settings.model_copy(update={"linger_s": 0.0, "batch_wait_s": 0.0})
+    settings = bench.settings.model_copy(update={"linger_s": 0.0})
     runners = {f"{name}@0": ToldRunner(f"{name}@0") for name in (default, *tasks)}
     core, stop = SimulatedCore(settings, Core("told", 0), bench.bell, runners), threading.Event()
     core.begin_life()

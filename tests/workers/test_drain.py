@@ -20,7 +20,7 @@ from corelane.store.dispatch import Exchange, ExchangeRequest, Room
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, announce, claimed
 from tests.tools.simulated_core import SimulatedCore
 from tests.tools.waiting import eventually
-from workers.core.drain import DrainLoop, DrainReport, drain
+from workers.core.drain import MOST_SKIPPED, DrainLoop, DrainReport, SecondRow, drain
 from workers.core.observer import CoreBatch, CoreObserver
 from workers.models.desired import DesiredModel
 from workers.models.life import ModelEvent
@@ -33,12 +33,13 @@ def bench(settings: Settings, raw: redis.Redis, bell: str) -> Bench:
 
 @pytest.fixture
 def core(bench: Bench) -> Iterator[SimulatedCore]:
-    settings = bench.settings.model_copy(update={"linger_s": 0.0, "batch_wait_s": 0.001, "lease_s": 60.0})
+    settings = bench.settings.model_copy(update={"linger_s": 0.0, "lease_s": 60.0})
     core = SimulatedCore(settings, Core("test", 0), bench.bell, {VERSION: NullRunner(VERSION)})
     core.begin_life()
     announce(settings, "test/0", VERSION, ["default"])
     yield core
     core.close()
+    core.dispatch.close()
 
 
 def test_report_tells_of_items_and_batches(core: SimulatedCore, bench: Bench) -> None:
@@ -53,7 +54,7 @@ def test_report_tells_of_items_and_batches(core: SimulatedCore, bench: Bench) ->
 @pytest.fixture
 def lingering(core: SimulatedCore) -> SimulatedCore:
     """Have the core linger."""
-    core.settings = core.settings.model_copy(update={"linger_s": 600.0, "batch_wait_s": 0.0})
+    core.settings = core.settings.model_copy(update={"linger_s": 600.0})
     return core
 
 
@@ -103,20 +104,32 @@ def test_report_counts_tokens_and_padding_of_its_batches() -> None:
     assert (found["tokens"], found["padding"]) == (75, round(55 / 130, 2))
 
 
-def test_job_canceled_while_its_batch_fills_does_not_end_the_drain(
+def test_core_waits_for_second_rows_as_long_as_they_come() -> None:
+    row, waits = SecondRow(), []
+    for _ in range(5 * MOST_SKIPPED):
+        waits.append(row.is_likely())
+        if waits[-1]:
+            row.note(came=False)
+    assert sum(waits[2 * MOST_SKIPPED :]) <= 3
+    row.note(came=True)
+    assert [row.is_likely() for _ in range(3)] == [True] * 3
+
+
+def test_job_canceled_while_its_core_waits_for_a_second_row_does_not_end_the_drain(
     core: SimulatedCore,
     bench: Bench,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     canceled = bench.submit(1)
-    gather = DrainLoop._gather
+    wait = DrainLoop._wait_for_rows
 
-    def cancel_and_gather(loop: DrainLoop) -> None:
+    def cancel_and_wait(loop: DrainLoop) -> None:
         monkeypatch.undo()
         bench.cancel(canceled)
-        gather(loop)
+        wait(loop)
 
-    monkeypatch.setattr(DrainLoop, "_gather", cancel_and_gather)
+    monkeypatch.setattr(DrainLoop, "_wait_for_rows", cancel_and_wait)
+    monkeypatch.setattr(SecondRow, "is_likely", lambda _: True)
     assert drain(core, lambda: False)["items"] == 0
     job = bench.submit(1)
     drain(core, lambda: False)
@@ -211,7 +224,7 @@ def test_observers_that_raise_are_passed_over_and_logged_once_for_each_kind(
     def broken(_: object) -> list[CoreObserver]:
         raise ValueError("no observers")
 
-    settings = bench.settings.model_copy(update={"linger_s": 0.0, "batch_wait_s": 0.001})
+    settings = bench.settings.model_copy(update={"linger_s": 0.0})
     runners = {VERSION: NullRunner(VERSION)}
     with capture_logs() as lines:
         core = SimulatedCore(settings, Core("test", 0), bench.bell, runners, [lambda _: [faulty()], broken])

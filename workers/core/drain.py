@@ -32,8 +32,32 @@ DRAIN_S = 60
 #: Pause after a store error, in seconds. Redis restarts take longer, and retries at this pace cost nothing.
 STORE_PAUSE_S = 0.25
 
-#: How often a core asks the lanes for more while a batch fills.
-GATHER_CLAIMS = 4
+#: How long an idle core waits for another row, in seconds, and how often in a row while rows come.
+NEXT_ROW_S, MOST_WAITS = 0.001, 4
+
+#: Most starts that skip the wait for a second row after one in vain.
+MOST_SKIPPED = 64
+
+
+class SecondRow:
+    """Whether an idle core that claimed one row waits a moment for a second one: while such waits find it.
+
+    After a wait in vain the next start does not wait; after each further one twice as many do not. So a lone caller's
+    items wait once in ``MOST_SKIPPED`` starts.
+    """
+
+    def __init__(self) -> None:
+        self._skips = self._left = 1
+
+    def is_likely(self) -> bool:
+        """Return whether to wait at this start; count the start if not."""
+        self._left -= 1
+        return self._left < 0
+
+    def note(self, *, came: bool) -> None:
+        """Note whether a wait found a second row."""
+        self._skips = 0 if came else min(max(1, 2 * self._skips), MOST_SKIPPED)
+        self._left = self._skips
 
 
 class DrainReport:
@@ -86,6 +110,7 @@ class DrainLoop:
         self._observers = core.observers
         self._in_flight = InFlight(core.runners, self._observers)
         self._useful = time.monotonic()
+        self._second_row = SecondRow()
         #: Whether an idle core's last claim found nothing: the next one then waits until work comes.
         self._found_nothing = False
         #: Whether the last claim found only work of ended jobs, and there may be more behind it.
@@ -162,8 +187,8 @@ class DrainLoop:
             self._exchange(None if overtime else self._room(), linger=linger, wait=waits)
             if waits and not in_flight.is_empty and (core.lost is not None or self._should_stop()):
                 return False
-            if was_idle and not in_flight.is_empty and core.settings.batch_wait_s:
-                self._gather()
+            if was_idle and len(in_flight.pending) == 1 and self._second_row.is_likely():
+                self._wait_for_rows()
             if in_flight.is_empty and self._has_more:
                 return False
             if in_flight.is_empty:
@@ -185,14 +210,17 @@ class DrainLoop:
         self.report.count(batch)
         self._useful = time.monotonic()
 
-    def _gather(self) -> None:
-        """Wait for a batch to fill. Only a core that was idle waits, so that no work in progress is delayed."""
-        for _ in range(GATHER_CLAIMS):
-            time.sleep(self._core.settings.batch_wait_s / GATHER_CLAIMS)
-            room = self._room()
+    def _wait_for_rows(self) -> None:
+        """Wait a moment and claim again, while rows come. Only an idle core waits, so no work in progress is delayed."""
+        for _ in range(MOST_WAITS):
+            time.sleep(NEXT_ROW_S)
+            room, had = self._room(), len(self._in_flight.pending)
             if not room.tokens:
-                return
+                break
             self._exchange(room, linger=True)
+            if len(self._in_flight.pending) <= had:
+                break
+        self._second_row.note(came=len(self._in_flight.pending) > 1)
 
     def _room(self) -> Room:
         """Return the room for new claims.

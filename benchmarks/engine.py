@@ -1,121 +1,220 @@
-"""The engine on one core: questions per second of CPU time, for this checkout and another, in turn in one run.
+"""Forward passes on one core: ours, those of OpenVINO and ONNX Runtime, and plain matrix products, in turn in one run.
 
-    python benchmarks/engine.py [FILE.json.gz] [--before CHECKOUT] [--rounds 5] [--limit 100] [--quick]
+    python benchmarks/engine.py [FILE.json.gz] [--before CHECKOUT] [--rounds 10] [--quick]
 
-The built-in model as each checkout compiles it, over the questions of a SQuAD-format file, in a process for each
-checkout, pinned to the same CPU. CPU time counts, as neighbours on the machine do not show in it.
+A figure is GFLOP/s of CPU time over the tokens that are no padding, so what a format spends on padding lowers it. Its
+share of a plain matrix product holds across machines. Batches are made of the questions and sentences of a SQuAD-format
+file, each with rows of neighbouring lengths, as the service makes them. The libraries that are not installed are left
+out: `pip install openvino onnx onnxruntime`.
 """
 
-import json
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from tokenizers import Tokenizer
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from benchmarks.harness import (
-    Figures,
-    checkouts,
-    compiled,
-    environment,
-    hear,
-    is_quick,
-    measure_in_turn,
-    parser_of,
-    python_of,
-)
-from benchmarks.questions import Question, questions_of
-from corelane.engine.cores import CoreSlot, cpu_slots
-
-#: The program of a process: load a model on some CPUs, and answer all questions once for each line on standard input.
-ENGINE = """
-import json, os, sys, time
-from pathlib import Path
-os.sched_setaffinity(0, json.loads(sys.argv[3]))
-import torch
+from benchmarks.harness import MODEL, ROOT, about_machine, checkouts, compiled, environment, is_quick, parser_of
+from benchmarks.questions import questions_of, texts_of
 from corelane.artifacts.finding import find_artifact
-from corelane.engine.runner import open_backend
-from corelane.engine.runner import Runner
-from corelane.tasks.question_answering.engine.task import QuestionQuery
-from corelane.tasks.question_answering.options import AnswerOptions
-torch.set_num_threads(1)
-runner = Runner.open(open_backend("cpu"), find_artifact(Path(sys.argv[1]), sys.argv[2], "cpu"))
-runner.warm_up()
-queries = [QuestionQuery(*each, AnswerOptions(no_answer=False)) for each in json.loads(sys.stdin.readline())]
-print("{}", flush=True)
-names = ("windows", "tokens", "padding")
-for _ in sys.stdin:
-    used, before = time.process_time(), [getattr(runner.work, name) for name in names]
-    runner.results_of(queries)
-    work = {name: getattr(runner.work, name) - was for name, was in zip(names, before)}
-    print(json.dumps(work | {"cpu_s": time.process_time() - used}), flush=True)
-"""
+from corelane.artifacts.instructions import may_be_fast
+from corelane.artifacts.manifest import Artifact
+from corelane.engine.backends.cpu import CpuBackend
+from corelane.engine.backends.protocol import WindowBatch
+from corelane.engine.batching import smallest_fit
+from corelane.engine.buckets import Bucket
+from corelane.engine.cores import cpu_slots, keep_memory
+
+#: The batches: title, the kind of texts, rows, and tokens of a row from and to.
+BATCHES = (
+    ("lone sentence", "text", 1, 16, 32),
+    ("sentences", "text", 16, 16, 32),
+    ("pairs of 128", "pair", 4, 112, 128),
+    ("lone QA window", "pair", 1, 144, 192),
+    ("QA windows", "pair", 4, 144, 192),
+)
+
+#: Batches of each kind, and rows, columns and depth of the plain product.
+EACH, PRODUCT = 6, (512, 1536, 384)
+
+#: Makes a batch's outputs from its ids, mask and token types.
+Forward = Callable[[Sequence[Any]], object]
 
 
-class Engine:
-    """A process with the engine of a checkout in it, on one core, warm and waiting."""
-
-    def __init__(self, checkout: Path, artifacts: Path, model: str, slot: CoreSlot, asked: Sequence[Question]) -> None:
-        self.process = subprocess.Popen(
-            [python_of(checkout), "-c", ENGINE, str(artifacts), model, json.dumps(sorted(slot.cpus))],
-            cwd=checkout,
-            env=environment() | slot.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._say(json.dumps([(each.question, each.context) for each in asked]))
-
-    def _say(self, line: str) -> None:
-        print(line, file=self.process.stdin, flush=True)
-
-    def begin(self) -> None:
-        """Have the process answer all questions; ``hear`` returns the figures of that round."""
-        self._say("go")
-
-    def hear(self) -> Figures:
-        """Return the next message of the process: an empty one once it is warm, then the figures of each round."""
-        return dict(hear(self.process))
-
-    def end(self) -> None:
-        """End the process."""
-        self.process.kill()
-        self.process.communicate()
+def rows_of(file: Path | None, tokenizer: Any) -> dict[str, list[list[int]]]:
+    """Return rows of tokens by the kind of texts, the shortest first."""
+    asked = questions_of(file)[: 40 if is_quick() else 600]
+    pairs = tokenizer.encode_batch([(each.question, each.context) for each in asked])
+    texts = tokenizer.encode_batch(texts_of(asked, 600))
+    return {kind: sorted((each.ids for each in some), key=len) for kind, some in (("pair", pairs), ("text", texts))}
 
 
-@contextmanager
-def engine(checkout: Path, artifacts: Path, model: str, slot: CoreSlot, asked: Sequence[Question]) -> Iterator[Engine]:
-    """Run an engine for the length of a block."""
-    made = Engine(checkout, artifacts, model, slot, asked)
-    try:
-        made.hear()
-        yield made
-    finally:
-        made.end()
+def batches_of(rows: Sequence[list[int]], count: int, least: int, most: int) -> list[Any]:
+    """Return batches of rows with ``least`` to ``most`` tokens. Longer rows are cut, so there are always enough."""
+    fitting = [row[:most] for row in rows if len(row) >= least]
+    step = max(1, (len(fitting) - count) // EACH)
+    made = []
+    for number in range(1 if is_quick() else EACH):
+        some = fitting[number * step :][:count] or rows[-1:]
+        ids = np.zeros((len(some), max(map(len, some))), dtype=np.int64)
+        mask = np.zeros_like(ids)
+        for at, row in enumerate(some):
+            ids[at, : len(row)], mask[at, : len(row)] = row, 1
+        made.append((ids, mask, np.zeros_like(ids)))
+    return made
+
+
+def flops(batch: Sequence[Any], config: Any) -> float:
+    """Return the operations that the tokens of a batch need: products with weights, and those of attentions."""
+    lengths = batch[1].sum(axis=1)
+    size, inner = config.hidden_size, config.intermediate_size
+    linear = 2 * lengths.sum() * (4 * size * size + 2 * size * inner)
+    return float(config.num_hidden_layers * (linear + 4 * size * (lengths**2).sum()))
+
+
+def artifacts_of(before: Path | None, folder: Path) -> dict[str, Artifact]:
+    """Compile ours, and return it by title: the default of each checkout, and int8 if OpenVINO is installed."""
+    found = {
+        name: find_artifact(*compiled(folder / name, checkout), "cpu") for name, checkout in checkouts(before).items()
+    }
+    if find_spec("openvino") and not is_quick():
+        argv = [sys.executable, "-m", "compile", MODEL, "--format", "openvino", "--dtype", "int8"]
+        subprocess.run(argv, cwd=ROOT, env=environment(data_dir=folder / "int8"), check=True, capture_output=True)
+        found["OpenVINO"] = find_artifact(folder / "int8" / "artifacts", MODEL, "cpu")
+    return {f"Corelane {each.manifest.dtype}, {name}": each for name, each in found.items()}
+
+
+def ours(artifact: Artifact) -> Forward:
+    """Return the forward pass of an artifact, as a worker runs it."""
+    backend = CpuBackend()
+    model = backend.load(artifact)
+    ladder = sorted(Bucket(length=each.length, rows=each.rows) for each in artifact.manifest.buckets)
+    return lambda batch: backend.run(model, WindowBatch(smallest_fit(batch[0].shape[1], ladder), *batch))
+
+
+def theirs(network: Any, example: Sequence[Any], folder: Path) -> Iterator[tuple[str, Forward]]:
+    """Yield the forward passes of the installed libraries, by title."""
+    inputs = tuple(map(torch.from_numpy, example))
+    with suppress(ImportError):
+        import openvino
+
+        graph = openvino.convert_model(torch.jit.trace(network, inputs, check_trace=False), example_input=inputs)
+        hints = {"fp32": "f32"} | ({"bf16": "bf16"} if may_be_fast("bf16") else {})
+        for dtype, hint in hints.items():
+            options = {"INFERENCE_NUM_THREADS": 1, "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": hint}
+            request = openvino.Core().compile_model(graph, "CPU", options).create_infer_request()
+            yield f"OpenVINO {dtype}", partial(infer, request)
+    with suppress(ImportError):
+        yield "ONNX Runtime fp32", onnx_pass(network, inputs, folder)
+
+
+def infer(request: Any, batch: Sequence[Any]) -> object:
+    """Run a pass of OpenVINO."""
+    return request.infer(list(batch), share_inputs=True)
+
+
+def load_eager() -> Any:
+    """Return the body of the built-in model as a network of three inputs."""
+    body = transformers.AutoModel.from_pretrained(
+        ROOT / "models" / MODEL, dtype=torch.float32, add_pooling_layer=False
+    ).eval()
+
+    class Body(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = body
+
+        def forward(self, ids: Any, mask: Any, types: Any) -> Any:
+            return self.body(input_ids=ids, attention_mask=mask, token_type_ids=types).last_hidden_state
+
+    return Body().eval()
+
+
+def onnx_pass(network: Any, inputs: Sequence[Any], folder: Path) -> Forward:
+    """Return the forward pass of ONNX Runtime, with its optimiser for BERT."""
+    import onnx  # noqa: F401  # the export needs it
+    import onnxruntime
+    from onnxruntime.transformers import optimizer
+
+    names, file = ["ids", "mask", "types"], folder / "model.onnx"
+    axes = {name: {0: "rows", 1: "length"} for name in (*names, "out")}
+    torch.onnx.export(
+        network, tuple(inputs), file, input_names=names, output_names=["out"], dynamic_axes=axes, dynamo=False
+    )
+    config = network.body.config
+    made = optimizer.optimize_model(
+        str(file), model_type="bert", num_heads=config.num_attention_heads, hidden_size=config.hidden_size
+    )
+    made.save_model_to_file(str(folder / "optimised.onnx"))
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(folder / "optimised.onnx"), options, providers=["CPUExecutionProvider"])
+    return lambda batch: session.run(None, dict(zip(names, batch, strict=True)))
+
+
+def product_gflops() -> float:
+    """Return the GFLOP/s of a plain matrix product in fp32 of the network's largest shape."""
+    rows, columns, depth = PRODUCT
+    left, right, out = torch.randn(rows, depth), torch.randn(depth, columns), torch.empty(rows, columns)
+    began = time.process_time()
+    for _ in range(2 if is_quick() else 40):
+        torch.mm(left, right, out=out)
+    return (2 if is_quick() else 40) * 2 * rows * columns * depth / (time.process_time() - began) / 1e9
 
 
 def main() -> int:
-    """Measure and print."""
-    parser = parser_of(__doc__, rounds=5, takes_questions=True)
-    parser.add_argument("--limit", type=int, default=100, help="only the first questions of the file")
+    """Measure and print a table."""
+    parser = parser_of(__doc__, rounds=10, takes_questions=True)
     options = parser.parse_args()
-    asked, states = questions_of(options.file)[: 2 if is_quick() else options.limit], checkouts(options.before)
-    with tempfile.TemporaryDirectory(prefix="engine-") as folder, ExitStack() as stack:
-        engines = {}
-        for name, checkout in states.items():
-            made = compiled(Path(folder) / name, checkout)
-            engines[name] = stack.enter_context(engine(checkout, *made, cpu_slots()[0], asked))
-
-        def measured(name: str) -> Figures:
-            engines[name].begin()
-            found = engines[name].hear()
-            padding = found["padding"] / (found["padding"] + found["tokens"])
-            return {"questions_per_cpu_s": len(asked) / found["cpu_s"], "padding": padding, "windows": found["windows"]}
-
-        measure_in_turn(list(states), options.rounds, measured)
+    os.sched_setaffinity(0, cpu_slots()[0].cpus)
+    keep_memory()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(prefix="engine-") as made:
+        folder = Path(made)
+        artifacts = artifacts_of(options.before, folder)
+        first = next(iter(artifacts.values()))
+        tokenizer = Tokenizer.from_file(str(first.path / "tokenizer.json"))
+        tokenizer.no_padding()
+        tokenizer.no_truncation()
+        rows = rows_of(options.file, tokenizer)
+        batches = {title: batches_of(rows[kind], *shape) for title, kind, *shape in BATCHES}
+        network = load_eager()
+        passes = {title: ours(artifact) for title, artifact in artifacts.items()}
+        passes |= theirs(network, batches["sentences"][0], folder)
+        config = network.body.config
+        seen: dict[tuple[str, str], list[float]] = {}
+        for _ in range(options.rounds + 1):
+            for title, some in batches.items():
+                for name, run in passes.items():
+                    began = time.process_time()
+                    for batch in some:
+                        run(batch)
+                    took = time.process_time() - began
+                    seen.setdefault((title, name), []).append(sum(flops(each, config) for each in some) / took / 1e9)
+                seen.setdefault((title, "plain product"), []).append(product_gflops())
+    print(f"{about_machine()}\n\n| GFLOP/s | {' | '.join(batches)} |\n|---|{'---:|' * len(batches)}")
+    for name in (*passes, "plain product"):
+        # The first round makes kernels. Neighbours only take time, so the best rounds are the core's own speed.
+        cells = [max(seen[title, name][1:]) for title in batches]
+        shares = [cell / max(seen[title, "plain product"]) for cell, title in zip(cells, batches, strict=True)]
+        print(
+            f"| {name} | {' | '.join(f'{cell:.1f} ({share:.2f})' for cell, share in zip(cells, shares, strict=True))} |"
+        )
     return 0
 
 

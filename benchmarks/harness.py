@@ -196,14 +196,6 @@ def compiled(folder: Path, checkout: Path = ROOT, source: str = MODEL, *options:
     return folder / "artifacts", Path(source).name
 
 
-def hear(process: "subprocess.Popen[str]") -> Any:
-    """Return the next line of a process, parsed as JSON; raise RuntimeError if it died."""
-    line = process.stdout.readline() if process.stdout else ""
-    if not line:
-        raise RuntimeError("a process of this benchmark died")
-    return json.loads(line)
-
-
 def children(pid: int) -> list[int]:
     """Return the processes that a process started, from any of its threads."""
     found: list[int] = []

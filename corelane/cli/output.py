@@ -19,9 +19,6 @@ from corelane.domain.ids import iso_time
 #: Widest table if output is not a terminal, in columns.
 MOST_CHARS = 100_000
 
-#: Least width of a report if output is not a terminal, in columns.
-REPORT_CHARS = 140
-
 #: Least width of a cell whose text may be broken, in columns.
 FOLDED_CHARS = 12
 
@@ -42,14 +39,6 @@ def plain(text: str) -> str:
 def error_console() -> Console:
     """Return a console for sentences on standard error, which are never broken, coloured or read as markup."""
     return Console(stderr=True, soft_wrap=True, markup=False, highlight=False, emoji=False)
-
-
-def report_console(*, stderr: bool = False) -> Console:
-    """Return a console for a report of tables and sentences; it is wide if output is not a terminal."""
-    console = Console(stderr=stderr, markup=False, highlight=False, emoji=False)
-    if not console.is_terminal:
-        console.width = max(console.width, REPORT_CHARS)
-    return console
 
 
 def print_line(value: object) -> None:

@@ -32,11 +32,8 @@ DRAIN_S = 60
 #: Pause after a store error, in seconds. Redis restarts take longer, and retries at this pace cost nothing.
 STORE_PAUSE_S = 0.25
 
-#: How long an idle core waits for another row, in seconds, and how often in a row while rows come.
-NEXT_ROW_S, MOST_WAITS = 0.001, 4
-
-#: Most starts that skip the wait for a second row after one in vain.
-MOST_SKIPPED = 64
+#: How long an idle core waits for a second row, in seconds, and the most starts that skip the wait after one in vain.
+SECOND_ROW_S, MOST_SKIPPED = 0.001, 64
 
 
 class SecondRow:
@@ -211,16 +208,11 @@ class DrainLoop:
         self._useful = time.monotonic()
 
     def _wait_for_rows(self) -> None:
-        """Wait a moment and claim again, while rows come. Only an idle core waits, so no work in progress is delayed."""
-        for _ in range(MOST_WAITS):
-            time.sleep(NEXT_ROW_S)
-            room, had = self._room(), len(self._in_flight.pending)
-            if not room.tokens:
-                break
+        """Wait a moment, and claim again. Only a core that was idle waits, so that no work in progress is delayed."""
+        time.sleep(SECOND_ROW_S)
+        if (room := self._room()).tokens:
             self._exchange(room, linger=True)
-            if len(self._in_flight.pending) <= had:
-                break
-        self._second_row.note(came=len(self._in_flight.pending) > 1)
+            self._second_row.note(came=len(self._in_flight.pending) > 1)
 
     def _room(self) -> Room:
         """Return the room for new claims.

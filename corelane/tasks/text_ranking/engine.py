@@ -3,7 +3,7 @@
 The texts are sorted by logits and not by scores: a sigmoid makes the highest logits equal.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -53,10 +53,6 @@ class RankingEngine(VectorEngine):
     def _all_of(self, reading: UnreadItem) -> TokenizedText:
         """Return the query with the texts read so far."""
         return TokenizedText(reading.query, list(reading.parts), list(reading.windows))
-
-    def read_so_far(self) -> list[tuple[Hashable, TokenizedText]]:
-        """Return the query that was read last, with the texts read so far."""
-        return [(key, self._all_of(self._unread[key])) for key in self.read_for if key in self._unread]
 
     def compose(self, item: TokenizedText, decoded: Sequence[ReadRow]) -> Result:
         """Return the ranking of the texts by the highest logit of their windows; of equals the earlier text first."""

@@ -95,16 +95,14 @@ async def take_body(
     """
     state, sent = request.app_state, await request.body()
     tasks, model = state.jobs.submitter.tasks, given.get("model", DEFAULT_ALIAS)
-    # It may have any form yet.
-    model = model if isinstance(model, str) else DEFAULT_ALIAS
+    model = model if isinstance(model, str) else DEFAULT_ALIAS  # it may have any form yet
     for is_last in (False, True):
         task, missing = task_named(DEFAULT_TASK), None
         try:
             task = await tasks.of_model(model)
         except UnknownModel as error:
-            missing = (
-                error  # If this very request made a job while there was such a model, it is returned all the same.
-            )
+            # If this very request made a job while there was such a model, it is returned all the same.
+            missing = error
         try:
             form = partial(read_form, given, task)
             is_small = len(sent) <= LARGE_BYTES

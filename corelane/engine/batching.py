@@ -60,6 +60,11 @@ class WaitingItem:
     by_bucket: dict[Bucket, deque[Window]] = field(default_factory=dict)
     job: str = ""
 
+    @property
+    def next_length(self) -> int:
+        """Return the length of its next window."""
+        return next(iter(self.by_bucket.values()))[0].length
+
     def add(self, windows: Iterable[Window], ladder: Sequence[Bucket]) -> None:
         """Add windows behind those that wait; ValueError if a window fits no bucket."""
         for window in windows:
@@ -72,10 +77,6 @@ class WaitingItem:
         self.by_bucket.setdefault(bucket, deque()).appendleft(window)
         self.left += 1
         self.tokens += window.length
-
-    def distance(self, buckets: Sequence[Bucket], length: int) -> int:
-        """Return by how many tokens the item's first window of these buckets differs from a length."""
-        return next((abs(self.by_bucket[each][0].length - length) for each in buckets if each in self.by_bucket), 0)
 
     def take(self, bucket: Bucket) -> Window:
         """Remove and return the first window of a bucket; KeyError if there is none."""
@@ -170,7 +171,7 @@ class OwnerLine:
     def windows(self, buckets: Sequence[Bucket], length: int) -> Iterator[tuple[WaitingItem, Window]]:
         """Remove and yield the windows of these buckets, one by one; within a job those nearest to a length first."""
         for _, items in groupby(self.items, key=attrgetter("priority", "job")):
-            for item in sorted(items, key=lambda item: (item.left, item.distance(buckets, length))):
+            for item in sorted(items, key=lambda item: (item.left, abs(item.next_length - length))):
                 for bucket in buckets:
                     while bucket in item.by_bucket:
                         yield item, item.take(bucket)
@@ -253,8 +254,7 @@ def _alternate(
 ) -> list[tuple[WaitingItem, Window]]:
     """Take rows of these buckets: the first from ``first``, then each from the owner that has had the fewest tokens."""
     rows: list[tuple[WaitingItem, Window]] = []
-    length = next(iter(first.items[0].by_bucket.values()))[0].length
-    sources = {line: line.windows(buckets, length) for line in lines}
+    sources = {line: line.windows(buckets, first.items[0].next_length) for line in lines}
     line, tokens = first, 0
     while sources and len(rows) < most:
         row = next(sources[line], None)

@@ -13,6 +13,7 @@ the core's process cannot survive ends the drain and the process, and everything
 import gc
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NoReturn
 
 from corelane.domain.dispatch import SLICE_TOKENS
@@ -36,6 +37,7 @@ STORE_PAUSE_S = 0.25
 SECOND_ROW_S, MOST_SKIPPED = 0.001, 64
 
 
+@dataclass(slots=True)
 class SecondRow:
     """Whether an idle core that claimed one row waits a moment for a second one: while such waits find it.
 
@@ -43,18 +45,17 @@ class SecondRow:
     items wait once in ``MOST_SKIPPED`` starts.
     """
 
-    def __init__(self) -> None:
-        self._skips = self._left = 1
+    skips: int = 1
+    left: int = 1
 
     def is_likely(self) -> bool:
         """Return whether to wait at this start; count the start if not."""
-        self._left -= 1
-        return self._left < 0
+        self.left -= 1
+        return self.left < 0
 
     def note(self, *, came: bool) -> None:
         """Note whether a wait found a second row."""
-        self._skips = 0 if came else min(max(1, 2 * self._skips), MOST_SKIPPED)
-        self._left = self._skips
+        self.left = self.skips = 0 if came else min(max(1, 2 * self.skips), MOST_SKIPPED)
 
 
 class DrainReport:
@@ -186,11 +187,9 @@ class DrainLoop:
                 return False
             if was_idle and len(in_flight.pending) == 1 and self._second_row.is_likely():
                 self._wait_for_rows()
-            if in_flight.is_empty and self._has_more:
-                return False
             if in_flight.is_empty:
-                self._found_nothing = linger
-                return not linger
+                self._found_nothing = linger and not self._has_more
+                return not (linger or self._has_more)
         self._run_batch(ahead=ahead, overtime=overtime)
         return False
 
@@ -258,8 +257,7 @@ class DrainLoop:
         """Return what to send and to ask for; without room nothing is claimed."""
         core, in_flight = self._core, self._in_flight
         # A version that was loaded again is not claimed for until the work in progress is done; here there is none.
-        claimable = core.versions if in_flight.is_empty else core.models.claimable()
-        versions = claimable if room else []
+        versions = [] if room is None else core.versions if in_flight.is_empty else core.models.claimable()
         turn = self.report.batches % max(len(versions), 1)
         pending = in_flight.pending
         return ExchangeRequest(

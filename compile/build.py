@@ -4,6 +4,7 @@ Bad requests are refused before the model is loaded. For the CPU this file also 
 ``auto`` builds the best way of a trial, and the next one if that does not agree with the eager network.
 """
 
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,10 +21,10 @@ from compile.model.probes import fill_probe, make_probe
 from compile.model.reference import runner_of
 from compile.model.timing import one_thread
 from compile.plan import FIRST_STEPS, BuildPlan, Report, make_plan
-from compile.plugin import FormatCompiler, FormatGraph, TargetOptions, format_compilers, target_compilers
+from compile.plugin import FormatGraph, TargetOptions, format_compilers, target_compilers
 from compile.tasks.evaluation import EvalSet, F1Loss
 from compile.torch.cpu import BYTES_PER_WEIGHT, COMPILER, CpuDtype, cast, compile_trace, compiler_args, serialise, trace
-from compile.trial import Trial, Way, dtype_of, rank_ways, results_needed, run_trial
+from compile.trial import Dtype, Trial, Way, dtype_of, rank_ways, results_needed, run_trial
 from compile.verify import first_in_agreement, holds, judge_f1
 from corelane.artifacts.instructions import THIS_CPU, host_kind, instruction_sets, may_be_fast, rank_of, sets_up_to
 from corelane.artifacts.manifest import Artifact, artifact_folders, read_artifact
@@ -31,7 +32,8 @@ from corelane.engine.backends.cpu import settle
 from corelane.engine.backends.plugin import TORCHSCRIPT, added_formats, all_targets
 from corelane.engine.backends.protocol import Pass
 from corelane.engine.buckets import AUTO_BUCKETS, Bucket
-from corelane.errors import ArtifactRefused, CompileFailed
+from corelane.errors import ArtifactRefused, CompileFailed, SetupError
+from corelane.errors.extras import install_command
 from corelane.settings import Settings
 
 AUTO = "auto"
@@ -96,12 +98,17 @@ def check_request(target: str, dtype: str, format: str, options: TargetOptions) 
     known = (AUTO, TORCHSCRIPT, *(formats := added_formats()))
     if format not in known:
         raise CompileFailed(f"{format!r} is not a format; choose {', '.join(known)}")
-    if format in formats:
-        if target != "cpu":
-            raise CompileFailed(f"format {format} is for target cpu, not for {target}")
-        format_compilers()[format].check(dtype)
-    if target == "cpu" and dtype not in (AUTO, *get_args(CpuDtype)):
-        raise CompileFailed(f"{dtype!r} is not a dtype; choose {AUTO}, {', '.join(get_args(CpuDtype))}")
+    if format in formats and target != "cpu":
+        raise CompileFailed(f"format {format} is for target cpu, not for {target}")
+    if target != "cpu":
+        return
+    if dtype not in (AUTO, *get_args(Dtype)):
+        raise CompileFailed(f"{dtype!r} is not a dtype; choose {AUTO}, {', '.join(get_args(Dtype))}")
+    if not (candidates := choose_candidates(dtype, format, None)):
+        raise CompileFailed(f"format {format} has no {dtype}: leave --format out")
+    for name, _ in candidates:
+        if name != TORCHSCRIPT and not formats[name].is_installed:
+            raise SetupError(f"format {name} needs a library that is not installed: run `{install_command(name)}`")
 
 
 def check_kind(cpu_kind: str | None, target: str, dtype: str) -> str:
@@ -153,22 +160,24 @@ class CpuChoice:
 
 
 def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | None, report: Report) -> CpuChoice:
-    """Return the way that was asked for, or hold a trial to choose.
-
-    Dtypes and formats take part in a trial only if this CPU may be fast in them, formats only if there is an eval set.
-    """
+    """Return the way that was asked for, or hold a trial to choose."""
     steps = FIRST_STEPS + len(plan.ladder)
-    graphs, gains = {}, {}
-    for compiler in choose_formats(dtype, format, eval_set):
-        report(f"converting to {compiler.way}", 1, steps)
-        graphs[compiler.way], gains[compiler.way] = compiler.make_graph(plan, eval_set), compiler.least_gain
-    if format not in (AUTO, TORCHSCRIPT):
-        return CpuChoice(list(graphs), eval_set, graphs)
-    if dtype != AUTO:
-        return CpuChoice([dtype], eval_set)
-    tried: list[CpuDtype] = [each for each in get_args(CpuDtype) if each == "fp32" or may_be_fast(each)]
-    if tried == ["fp32"] and not graphs:
-        return CpuChoice(tried, eval_set)
+    tried: list[CpuDtype] = []
+    graphs: dict[Way, FormatGraph] = {}
+    gains: dict[Way, float] = {}
+    for name, its in choose_candidates(dtype, format, eval_set):
+        if name == TORCHSCRIPT:
+            tried.append(typing.cast(CpuDtype, its))
+            continue
+        way, compiler = f"{name} {its}", format_compilers()[name]
+        report(f"converting to {way}", 1, steps)
+        try:
+            graphs[way], gains[way] = compiler.make_graph(plan, its, eval_set), compiler.least_gains[its]
+        except CompileFailed:
+            if not tried:
+                raise
+    if len(ways := [*tried, *graphs]) < 2:
+        return CpuChoice(ways, eval_set, graphs)
     report("trying dtypes", 1, steps)
     model = plan.model
     bucket = Bucket(length=min(TRIAL_LENGTH, plan.ladder[-1].length), rows=TRIAL_ROWS)
@@ -185,20 +194,25 @@ def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | No
     candidates: dict[Way, Callable[[], Pass]] = {each: partial(compiled, each) for each in tried}
     candidates |= {way: graph.run for way, graph in graphs.items()}
     trial = run_trial(probe, candidates, evaluated=eval_set is not None)
-    return CpuChoice(rank_ways(trial, gains), eval_set, graphs, trial)
+    return CpuChoice(rank_ways(trial, gains, ways[0]), eval_set, graphs, trial)
 
 
-def choose_formats(dtype: str, format: str, eval_set: EvalSet | None) -> list[FormatCompiler]:
-    """Return the other formats to convert to: the one asked for, or for a trial all that may be fast on this CPU."""
+def choose_candidates(dtype: str, format: str, eval_set: EvalSet | None) -> list[tuple[str, Dtype]]:
+    """Return the formats and dtypes to try, TorchScript first: what was asked for, or what may be fast on this CPU.
+
+    int8 is tried only if there is an eval set to judge it. A dtype that was asked for is compiled in one format.
+    """
     compilers, formats = format_compilers(), added_formats()
-    if format in compilers:
-        return [compilers[format]]
-    if not dtype == format == AUTO or eval_set is None:
-        return []
+    known: dict[str, Sequence[Dtype]] = {TORCHSCRIPT: get_args(CpuDtype)}
+    known |= {name: list(each.least_gains) for name, each in compilers.items()}
+    having = [(name, its) for name in known if format in (AUTO, name) for its in known[name] if dtype in (AUTO, its)]
+    if dtype != AUTO:
+        return having[:1]
     return [
-        compiler
-        for name, compiler in compilers.items()
-        if formats[name].is_installed and may_be_fast(dtype_of(compiler.way))
+        (name, its)
+        for name, its in having
+        if its == "fp32" or (may_be_fast(its) and (its != "int8" or eval_set is not None))
+        if name in (TORCHSCRIPT, format) or formats[name].is_installed
     ]
 
 
@@ -214,7 +228,7 @@ def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> 
         Method,
         label=way,
         cpu_kind=kind,
-        bytes_per_weight=BYTES_PER_WEIGHT[dtype],
+        bytes_per_weight=BYTES_PER_WEIGHT.get(dtype, 4),
         least_equal=results_needed(dtype, choice.trial is not None, choice.eval_set is not None),
         evaluate=partial(_evaluate, plan, choice, dtype) if plan.model.task.measures_loss else None,
     )
@@ -233,17 +247,18 @@ def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> 
             write=lambda made, path: made.write(path),
             file=lambda _: graph.file,
         )
-    module = cast(plan.reference, dtype)
+    own = typing.cast(CpuDtype, dtype)
+    module = cast(plan.reference, own)
     return method(
         threads=True,
-        toolchain=made_by(COMPILER, compiler_args(module.network, dtype), tools),
+        toolchain=made_by(COMPILER, compiler_args(module.network, own), tools),
         make=partial(trace, module),
         holds=lambda probe, traced: holds(probe, runner_of(traced), runner_of(module)),
-        write=lambda traced, path: path.write_bytes(serialise(compile_trace(traced, dtype))),
+        write=lambda traced, path: path.write_bytes(serialise(compile_trace(traced, own))),
     )
 
 
-def _evaluate(plan: BuildPlan, choice: CpuChoice, dtype: CpuDtype, run: Pass) -> F1Loss:
+def _evaluate(plan: BuildPlan, choice: CpuChoice, dtype: Dtype, run: Pass) -> F1Loss:
     """Measure the loss of F1; raises Disagreement if ``auto`` chose int8 and it loses too much."""
     model = plan.model
     loss = model.task.measure_loss(model.tokenizer, model.spec, plan.ladder, plan.run_eager, run, choice.eval_set)

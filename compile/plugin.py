@@ -10,7 +10,7 @@ from corelane.plugin import Plugin, installed
 if TYPE_CHECKING:
     from compile.plan import BuildPlan, Report
     from compile.tasks.evaluation import EvalSet
-    from compile.trial import Way
+    from compile.trial import Dtype
     from corelane.artifacts.manifest import Artifact, Format
     from corelane.engine.backends.protocol import Pass
     from corelane.settings import Settings
@@ -86,16 +86,11 @@ class FormatGraph:
 class FormatCompiler(Protocol):
     """Compiles for the CPU to a format that a plugin adds."""
 
-    #: ``way`` ends with the dtype. ``auto`` takes a way only if it is ``least_gain`` times as fast as the best before.
-    way: "Way"
-    least_gain: float
+    #: The dtypes of the format. ``auto`` takes one only if it is this many times as fast as the best way before.
+    least_gains: "Mapping[Dtype, float]"
 
-    def check(self, dtype: str) -> None:
-        """Raise CompileFailed if the format does not support this dtype, SetupError if its library is not installed."""
-        ...
-
-    def make_graph(self, plan: "BuildPlan", eval_set: "EvalSet | None") -> FormatGraph:
-        """Convert the network, calibrated on an eval set's items or else on the samples; raises CompileFailed."""
+    def make_graph(self, plan: "BuildPlan", dtype: "Dtype", eval_set: "EvalSet | None") -> FormatGraph:
+        """Convert the network; in int8 by an eval set's items or else by the samples. Raises CompileFailed."""
         ...
 
 

@@ -1,28 +1,31 @@
-"""``auto``: a short measured trial of every dtype on this CPU, and of the formats that plugins add.
+"""``auto``: a short measured trial of the dtypes that may be fast on this CPU, in each format.
 
 With AMX, bf16 is four to five times as fast as fp32; without a bf16 unit it is slower. The name of a CPU does not tell
-how fast the libraries run on it. The fastest dtype wins, among those whose results are close enough.
+how fast the libraries run on it. The fastest way wins, among those whose results are close enough.
 """
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal, cast
+
+import numpy as np
 
 from compile.model.probes import Probe
 from compile.model.timing import median_seconds
 from compile.verify import TOLERANCES, compare_logits, judge, judge_results, share_equal
 from corelane.artifacts.manifest import NumberFormat
-from corelane.engine.backends.protocol import Pass
+from corelane.engine.backends.protocol import Pass, WindowBatch
 from corelane.errors import CompileFailed
 
 #: One of the choices of ``auto``: a dtype in TorchScript, or another format's name and a dtype.
 Way = str
 
-#: The ways, the most exact first. Each must be this many times as fast as the best way before it. A few percent of
-#: speed are not worth int8: its logits are some four times as far from those in fp32 as bf16's are.
-LEAST_GAIN: Mapping[Way, float] = {"fp32": 1.0, "bf16": 1.05, "int8": 1.25}
+Dtype = Literal["fp32", "bf16", "int8"]
+
+#: The ways of TorchScript, the more exact first. Each must be this many times as fast as the best way before it.
+LEAST_GAIN: Mapping[Way, float] = {"fp32": 1.0, "bf16": 1.05}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +36,9 @@ class Trial:
     sound: Set[Way]
 
 
-def dtype_of(way: Way) -> Literal["fp32", "bf16", "int8"]:
+def dtype_of(way: Way) -> Dtype:
     """Return the dtype that a way computes in."""
-    return cast(Literal["fp32", "bf16", "int8"], way.rpartition(" ")[-1])
+    return cast(Dtype, way.rpartition(" ")[-1])
 
 
 def results_needed(dtype: NumberFormat, automatic: bool, evaluated: bool = False) -> float:
@@ -65,19 +68,27 @@ def run_trial(probe: Probe, candidates: Mapping[Way, Callable[[], Pass]], evalua
             sound.add(way)
         except (CompileFailed, RuntimeError):
             continue
-    batch = probe.batches[0]
-    seconds = median_seconds({way: partial(run, batch) for way, run in runs.items()})
-    speeds = {way: round(batch.bucket.rows / taken, 1) for way, taken in seconds.items()}
+    # A service's rows are of near length, so no time goes to padding here.
+    batch = replace(probe.batches[0], attention_mask=np.ones_like(probe.batches[0].attention_mask))
+    alone = batch.first(1)
+    seconds = median_seconds({way: partial(run_each, run, (batch, alone)) for way, run in runs.items()})
+    speeds = {way: round((batch.bucket.rows + 1) / taken, 1) for way, taken in seconds.items()}
     return Trial(speeds, frozenset(sound))
 
 
-def rank_ways(trial: Trial, added: Mapping[Way, float]) -> list[Way]:
-    """Return the ways worth trying, best first; fp32 is always among them.
+def run_each(run: Pass, batches: Sequence[WindowBatch]) -> None:
+    """Run a pass for each batch."""
+    for batch in batches:
+        run(batch)
 
-    ``added`` holds the smallest gain required of each other format.
+
+def rank_ways(trial: Trial, added: Mapping[Way, float], resort: Way = "fp32") -> list[Way]:
+    """Return the ways worth trying, best first; the last ``resort`` is always among them.
+
+    ``added`` holds the smallest gain required of each way in other formats.
     """
-    ranked: list[Way] = ["fp32"]
+    ranked: list[Way] = [resort]
     for way, gain in (*LEAST_GAIN.items(), *added.items()):
-        if way in trial.sound and way != "fp32" and trial.speeds[way] >= gain * trial.speeds.get(ranked[0], 0.0):
+        if way in trial.sound and way != resort and trial.speeds[way] >= gain * trial.speeds.get(ranked[0], 0.0):
             ranked.insert(0, way)
     return ranked

@@ -16,22 +16,21 @@ from compile.model.adapt import describe
 from compile.model.reference import TaskNetwork, tensors
 from compile.torch.attention import PRODUCTS, offer_products
 from compile.torch.head import cast_body, unpack_head
-from compile.torch.int8 import quantise
 from compile.torch.packing import PACKED, PLAIN, pack_linears, packs
 from compile.torch.reshaping import change_layers, rows_of
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.errors import CompileFailed, first_line, last_line
 
-CpuDtype = Literal["fp32", "bf16", "int8"]
+CpuDtype = Literal["fp32", "bf16"]
 
 COMPILER = "torch.jit.trace"
 
-#: Bytes of a weight in a file; int8 weights are stored in fp32 too.
-BYTES_PER_WEIGHT: dict[CpuDtype, int] = {"fp32": 4, "bf16": 2, "int8": 4}
+#: Bytes of a weight in a file, where they are not 4.
+BYTES_PER_WEIGHT = {"bf16": 2}
 
 #: The faster attention for each dtype: torch's fused one, except for bf16, where plain products were 10–20 % faster.
-ATTENTION: dict[CpuDtype, str] = {"fp32": "sdpa", "bf16": PRODUCTS, "int8": "sdpa"}
+ATTENTION: dict[CpuDtype, str] = {"fp32": "sdpa", "bf16": PRODUCTS}
 
 
 def choose_attention(network: Any, dtype: CpuDtype) -> str:
@@ -50,8 +49,7 @@ def compiler_args(network: Any, dtype: CpuDtype) -> list[str]:
 def cast(reference: TaskNetwork, dtype: CpuDtype) -> TaskNetwork:
     """Return a copy of the reference that computes in ``dtype``."""
     offer_products()
-    network = quantise(reference.network) if dtype == "int8" else reference.network
-    network = change_layers(network, choose_attention(network, dtype))
+    network = change_layers(reference.network, choose_attention(reference.network, dtype))
     if dtype == "bf16":
         cast_body(network, torch.bfloat16)
     unpack_head(network)

@@ -79,12 +79,15 @@ def find_places(
     seen = mask.reshape(-1) > 0
     tokens = seen.nonzero().squeeze(1)
     wanted = (max(1, tokens.size(0)) + step - 1) // step * step
-    if (seen.size(0) - wanted) * least_padding < seen.size(0):
-        return tokens[:0], tokens[:0], tokens[:0]
-    tokens = torch.cat([tokens, tokens.new_zeros(wanted - tokens.size(0))])
-    numbers = (seen.cumsum(0) - 1).clamp_min(0)
+    # OpenVINO sums bools up as bools.
+    numbers = (seen.to(torch.int64).cumsum(0) - 1).clamp_min(0)
     pieces = numbers.view(mask.size(0), 1, mask.size(1)) * heads + torch.arange(heads).view(1, heads, 1)
-    return tokens, numbers, pieces.reshape(-1)
+    pieces = pieces.reshape(-1)
+    if (seen.size(0) - wanted) * least_padding < seen.size(0):
+        tokens, numbers, pieces = tokens[:0], tokens[:0], tokens[:0]
+    else:
+        tokens = torch.cat([tokens, tokens.new_zeros(wanted - tokens.size(0))])
+    return tokens, numbers, pieces
 
 
 def take(rows: Tensor, tokens: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Logits are as fine as fp32 in bf16, fp16 and int8."""
+"""Logits are as fine as fp32 in bf16 and fp16."""
 
 import copy
 from pathlib import Path
@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from transformers import (
     AlbertConfig,
     AlbertForQuestionAnswering,
@@ -22,7 +21,6 @@ from compile.model.reference import runner_of, wrap
 from compile.model.source import find_source
 from compile.torch.cpu import cast, trace
 from compile.torch.head import cast_body, find_head
-from compile.torch.int8 import Int8Linear, quantise
 from corelane.engine.buckets import Bucket
 from tests.compile.test_cpu import make_batch
 
@@ -55,16 +53,6 @@ def test_head_keeps_its_weights_and_the_body_is_cast(name: str, dtype: torch.dty
     assert find_head(network) is getattr(network, name)
     assert torch.equal(getattr(network, name).weight, weight)
     assert network(input_ids=torch.tensor([[2, 7, 9, 3]])).start_logits.dtype == torch.float32
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_int8_leaves_the_head_as_it_is(name: str) -> None:
-    network = FAMILIES[name]().eval()
-    quantised = quantise(network)
-    assert any(isinstance(each, Int8Linear) for each in quantised.modules())
-    head = getattr(quantised, name)
-    assert type(head) is nn.Linear
-    assert torch.equal(head.weight, getattr(network, name).weight)
 
 
 def test_head_of_several_layers_is_cast_with_its_network() -> None:

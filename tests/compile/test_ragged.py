@@ -19,7 +19,7 @@ from tests.compile.test_cpu import make_batch
 from tests.compile.tiny_models import save_tiny_distilbert, save_tiny_roberta
 
 #: Logits are about ±1 here.
-NEAR: dict[CpuDtype, float] = {"fp32": 1e-5, "bf16": 0.03, "int8": 0.05}
+NEAR: dict[CpuDtype, float] = {"fp32": 1e-5, "bf16": 0.03}
 
 #: Tokens of each row, of 32: much padding, an empty row, little, none, and tokens that do not begin a row.
 ROWS = {
@@ -47,7 +47,7 @@ def batch_of(rows: list[range]) -> WindowBatch:
 
 @pytest.mark.parametrize(
     ("family", "dtype"),
-    [("bert", "fp32"), ("bert", "bf16"), ("bert", "int8"), ("roberta", "bf16"), ("distilbert", "fp32")],
+    [("bert", "fp32"), ("bert", "bf16"), ("roberta", "bf16"), ("distilbert", "fp32")],
 )
 def test_tokens_alone_give_the_logits_of_padded_rows(
     tiny_model: Path, tmp_path: Path, family: str, dtype: CpuDtype

@@ -2,14 +2,13 @@
 
 The limits hold for oneDNN in torch and in OpenVINO (both read ONEDNN_MAX_CPU_ISA), for torch's own kernels, for MKL on
 Intel's CPUs, and for the kind that Corelane finds. Kernels of other makers choose by the CPU itself: OpenVINO's MLAS.
-So does torch's product of int8, see ``torch_int8_is_played``.
 """
 
 import os
 
 import pytest
 
-from corelane.artifacts.instructions import CPUINFO, instruction_sets
+from corelane.artifacts.instructions import CPUINFO
 
 #: By kind: the flag in /proc/cpuinfo that a machine needs to play it, the limit of oneDNN, those of torch and MKL.
 KINDS = {
@@ -35,15 +34,6 @@ def pytest_configure(config: pytest.Config) -> None:
     if flag not in CPUINFO.read_text().split():
         pytest.exit(f"skipped: {kind}, as this CPU has no {flag}", returncode=0)
     os.environ.update(zip(VARIABLES, limits, strict=True))
-
-
-def torch_int8_is_played() -> bool:
-    """Return whether torch multiplies int8 as the kind that is played does.
-
-    With VNNI in the CPU, torch hands the product to oneDNN. If oneDNN may not use VNNI, sums overflow. A CPU without
-    VNNI never does that: there torch computes the product itself.
-    """
-    return ("avx512_vnni" in instruction_sets(CPUINFO.read_text())) == ("avx512_vnni" in instruction_sets())
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

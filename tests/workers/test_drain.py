@@ -20,7 +20,7 @@ from corelane.store.dispatch import Exchange, ExchangeRequest, Room
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, announce, claimed
 from tests.tools.simulated_core import SimulatedCore
 from tests.tools.waiting import eventually
-from workers.core.drain import MOST_SKIPPED, DrainLoop, DrainReport, SecondRow, drain
+from workers.core.drain import MOST_SKIPPED, DrainLoop, DrainReport, drain, skips_after
 from workers.core.observer import CoreBatch, CoreObserver
 from workers.models.desired import DesiredModel
 from workers.models.life import ModelEvent
@@ -105,14 +105,12 @@ def test_report_counts_tokens_and_padding_of_its_batches() -> None:
 
 
 def test_core_waits_for_second_rows_as_long_as_they_come() -> None:
-    row, waits = SecondRow(), []
-    for _ in range(5 * MOST_SKIPPED):
-        waits.append(row.is_likely())
-        if waits[-1]:
-            row.note(came=False)
-    assert sum(waits[2 * MOST_SKIPPED :]) <= 3
-    row.note(came=True)
-    assert [row.is_likely() for _ in range(3)] == [True] * 3
+    skips = [1]
+    for _ in range(12):
+        skips.append(skips_after(skips[-1], came=False))
+    assert (skips[:4], skips[-1]) == ([1, 2, 4, 8], MOST_SKIPPED)
+    assert skips_after(MOST_SKIPPED, came=True) == 0
+    assert skips_after(0, came=False) == 1
 
 
 def test_job_canceled_while_its_core_waits_for_a_second_row_does_not_end_the_drain(
@@ -121,15 +119,15 @@ def test_job_canceled_while_its_core_waits_for_a_second_row_does_not_end_the_dra
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     canceled = bench.submit(1)
-    wait = DrainLoop._wait_for_rows
+    wait = DrainLoop._wait_for_row
 
     def cancel_and_wait(loop: DrainLoop) -> None:
         monkeypatch.undo()
         bench.cancel(canceled)
+        loop._to_skip = 0
         wait(loop)
 
-    monkeypatch.setattr(DrainLoop, "_wait_for_rows", cancel_and_wait)
-    monkeypatch.setattr(SecondRow, "is_likely", lambda _: True)
+    monkeypatch.setattr(DrainLoop, "_wait_for_row", cancel_and_wait)
     assert drain(core, lambda: False)["items"] == 0
     job = bench.submit(1)
     drain(core, lambda: False)

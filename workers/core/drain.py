@@ -13,7 +13,6 @@ the core's process cannot survive ends the drain and the process, and everything
 import gc
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NoReturn
 
 from corelane.domain.dispatch import SLICE_TOKENS
@@ -37,25 +36,9 @@ STORE_PAUSE_S = 0.25
 SECOND_ROW_S, MOST_SKIPPED = 0.001, 64
 
 
-@dataclass(slots=True)
-class SecondRow:
-    """Whether an idle core that claimed one row waits a moment for a second one: while such waits find it.
-
-    After a wait in vain the next start does not wait; after each further one twice as many do not. So a lone caller's
-    items wait once in ``MOST_SKIPPED`` starts.
-    """
-
-    skips: int = 1
-    left: int = 1
-
-    def is_likely(self) -> bool:
-        """Return whether to wait at this start; count the start if not."""
-        self.left -= 1
-        return self.left < 0
-
-    def note(self, *, came: bool) -> None:
-        """Note whether a wait found a second row."""
-        self.left = self.skips = 0 if came else min(max(1, 2 * self.skips), MOST_SKIPPED)
+def skips_after(skips: int, *, came: bool) -> int:
+    """Return how many starts skip the wait for a second row: none if one came, else twice as many as before."""
+    return 0 if came else min(max(1, 2 * skips), MOST_SKIPPED)
 
 
 class DrainReport:
@@ -108,7 +91,7 @@ class DrainLoop:
         self._observers = core.observers
         self._in_flight = InFlight(core.runners, self._observers)
         self._useful = time.monotonic()
-        self._second_row = SecondRow()
+        self._skips = self._to_skip = 1
         #: Whether an idle core's last claim found nothing: the next one then waits until work comes.
         self._found_nothing = False
         #: Whether the last claim found only work of ended jobs, and there may be more behind it.
@@ -185,8 +168,8 @@ class DrainLoop:
             self._exchange(None if overtime else self._room(), linger=linger, wait=waits)
             if waits and not in_flight.is_empty and (core.lost is not None or self._should_stop()):
                 return False
-            if was_idle and len(in_flight.pending) == 1 and self._second_row.is_likely():
-                self._wait_for_rows()
+            if was_idle and len(in_flight.pending) == 1:
+                self._wait_for_row()
             if in_flight.is_empty:
                 self._found_nothing = linger and not self._has_more
                 return not (linger or self._has_more)
@@ -206,12 +189,15 @@ class DrainLoop:
         self.report.count(batch)
         self._useful = time.monotonic()
 
-    def _wait_for_rows(self) -> None:
-        """Wait a moment, and claim again. Only a core that was idle waits, so that no work in progress is delayed."""
+    def _wait_for_row(self) -> None:
+        """Wait a moment and claim again, if such waits found a row lately. Only a core that was idle waits."""
+        if self._to_skip:
+            self._to_skip -= 1
+            return
         time.sleep(SECOND_ROW_S)
         if (room := self._room()).tokens:
             self._exchange(room, linger=True)
-            self._second_row.note(came=len(self._in_flight.pending) > 1)
+            self._skips = self._to_skip = skips_after(self._skips, came=len(self._in_flight.pending) > 1)
 
     def _room(self) -> Room:
         """Return the room for new claims.

@@ -47,9 +47,8 @@ from workers.models.serving import CoreModels
 
 log = get_logger(__name__)
 
-#: Most time of one batch of several rows, in seconds: a new item waits for the batch before it. With AVX2 alone a pass
-#: reads its weights from memory for some 10 ms. A row of 384 tokens takes as long as this there; with AMX 1,000 tokens
-#: take less.
+#: Most time of one batch of several rows, in seconds: a new item waits for the batch before it. With AVX2 alone a row
+#: of 384 tokens takes as long, and reading the weights from memory takes 10 ms of each pass.
 BATCH_S = 0.2
 
 #: Tokens of texts that a core caches for later items with the same texts; 25 bytes each.

@@ -1,4 +1,4 @@
-"""The backends plugin: AWS Neuron chips, NVIDIA GPUs (target ``cuda``), OpenVINO's int8 for CPUs (``openvino``)."""
+"""The backends plugin: AWS Neuron chips, NVIDIA GPUs (target ``cuda``), OpenVINO's graphs for CPUs (``openvino``)."""
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -47,7 +47,7 @@ class BackendsPlugin(BackendPlugin, CompilePlugin):
         return {"cuda": CudaCompiler()} | {name: NeuronCompiler(chip) for name, chip in CHIPS.items()}
 
     def format_compilers(self) -> "Mapping[str, FormatCompiler]":
-        """Return the compiler to OpenVINO's graphs, which quantises models."""
+        """Return the compiler to OpenVINO's graphs."""
         from corelane.plugins.backends.openvino.compiler import OpenVinoCompiler
 
         return {"openvino": OpenVinoCompiler()}

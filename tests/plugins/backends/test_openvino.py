@@ -17,7 +17,7 @@ from compile.model.source import find_source
 from compile.tasks.evaluation import EvalSet
 from compile.tasks.question_answering.samples import sample_queries
 from compile.tasks.task import compile_task
-from compile.trial import Trial, rank_ways
+from compile.trial import Trial
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, digest_file, read_artifact
 from corelane.cli.app import make_cli
 from corelane.domain.jobs import DEFAULT_TASK
@@ -25,7 +25,6 @@ from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.runner import open_backend
 from corelane.errors import ArtifactRefused, CompileFailed, LoadFailed, SetupError
-from corelane.plugins.backends.openvino.compiler import OpenVinoCompiler
 from corelane.plugins.backends.openvino.graph import open_graph, options_for
 from corelane.plugins.backends.openvino.quantise import (
     LEVELS,
@@ -68,7 +67,7 @@ def test_artifact_is_a_graph_and_its_weights_for_all_buckets(artifact: Artifact)
 @pytest.mark.parametrize("save", [save_tiny_roberta, save_tiny_distilbert])
 def test_other_architectures_are_quantised_too(save: Callable[[Path], Path], tmp_path: Path) -> None:
     folder = save(tmp_path / "other-qa")
-    manifest = build(str(folder), settings=Settings(data_dir=tmp_path), buckets="2x62", format="openvino").manifest
+    manifest = build(str(folder), settings=Settings(data_dir=tmp_path), buckets="2x62", dtype="int8").manifest
     assert manifest.compiler_args[0].endswith("of 12 linear layers")
 
 
@@ -151,12 +150,20 @@ def test_pinned_process_stays_on_its_core_with_all_its_threads(artifact: Artifac
     first, last = (json.loads(line) for line in done.stdout.splitlines())
     for wanted, found in (first, last):
         assert found == wanted
-    assert options_for([])["INFERENCE_NUM_THREADS"] == 1
+    assert options_for("int8", [])["INFERENCE_NUM_THREADS"] == 1
 
 
 def test_other_layers_run_in_bf16_only_if_the_cpu_has_it() -> None:
-    assert options_for(["avx2", "avx512_bf16"])["INFERENCE_PRECISION_HINT"] == "bf16"
-    assert options_for(["avx2", "avx512_vnni"])["INFERENCE_PRECISION_HINT"] == "f32"
+    hints = [
+        options_for(dtype, ["avx2", flag])["INFERENCE_PRECISION_HINT"]
+        for dtype, flag in (
+            ("int8", "avx512_bf16"),
+            ("int8", "avx512_vnni"),
+            ("bf16", "amx_bf16"),
+            ("fp32", "amx_bf16"),
+        )
+    ]
+    assert hints == ["bf16", "f32", "bf16", "f32"]
 
 
 def inputs(name: str, weights: int = 1) -> LayerInputs:
@@ -210,14 +217,20 @@ def test_only_chosen_layers_are_in_int8(tiny_model: Path) -> None:
     } == read[0].names
 
 
-def test_auto_takes_openvino_only_if_it_is_much_faster_and_sound() -> None:
-    speeds = {"fp32": 52.0, "bf16": 94.0, "int8": 90.0, "openvino int8": 140.0}
-    every = frozenset(speeds)
-    gains = {OpenVinoCompiler.way: OpenVinoCompiler.least_gain}
-    assert rank_ways(Trial(speeds, every), gains) == ["openvino int8", "bf16", "fp32"]
-    assert rank_ways(Trial(speeds, every - {"openvino int8"}), gains) == ["bf16", "fp32"]
-    slower = speeds | {"openvino int8": 120.0}
-    assert rank_ways(Trial(slower, every), gains) == ["bf16", "fp32"]
+def test_graph_in_fp32_is_exact_and_skips_padding(tiny_model: Path, tmp_path: Path) -> None:
+    made = {
+        format: build(
+            str(tiny_model), settings=Settings(data_dir=tmp_path / format), buckets="4x64", format=format, dtype="fp32"
+        )
+        for format in ("torchscript", "openvino")
+    }
+    assert (made["openvino"].manifest.dtype, made["openvino"].manifest.ragged_rows) == ("fp32", True)
+    ids, mask = np.random.default_rng(0).integers(5, 60, (4, 64)), np.zeros((4, 64), dtype=np.int64)
+    for row, length in enumerate((64, 9, 33, 1)):
+        mask[row, :length] = 1
+    batch, backend = WindowBatch(Bucket(64, 4), ids, mask, np.zeros_like(ids)), open_backend("cpu")
+    ours, theirs = (backend.run(backend.load(each), batch) for each in made.values())
+    np.testing.assert_allclose(theirs[0][mask == 1], ours[0][mask == 1], atol=1e-5)
 
 
 def eval_set() -> EvalSet:
@@ -232,10 +245,11 @@ def test_auto_tries_openvino_by_the_questions_of_a_file_and_records_its_speed(
     monkeypatch.setattr("compile.build.may_be_fast", lambda _: True)
     settings = Settings(data_dir=tmp_path)
     tried = build(str(tiny_model), settings=settings, buckets="2x32", eval_set=eval_set()).manifest
-    assert set(tried.trial) == {"fp32", "bf16", "int8", "openvino int8"}
-    assert set(build(str(tiny_model), settings=settings, buckets="2x32").manifest.trial) == {"fp32", "bf16", "int8"}
+    exact = {"fp32", "bf16", "openvino fp32", "openvino bf16"}
+    assert set(tried.trial) == exact | {"openvino int8"}
+    assert set(build(str(tiny_model), settings=settings, buckets="2x32").manifest.trial) == exact
     kept = build(str(tiny_model), settings=settings, buckets="2x32", eval_set=eval_set(), format="torchscript").manifest
-    assert (kept.format, set(kept.trial)) == ("torchscript", {"fp32", "bf16", "int8"})
+    assert (kept.format, set(kept.trial)) == ("torchscript", {"fp32", "bf16"})
 
 
 def test_auto_goes_on_to_the_next_way_if_f1_is_lost(
@@ -257,7 +271,7 @@ def test_auto_goes_on_to_the_next_way_if_f1_is_lost(
     ("wrong", "sentence"),
     [
         ({"format": "onnx"}, "is not a format; choose auto, torchscript, openvino"),
-        ({"format": "openvino", "dtype": "bf16"}, "in bf16 TorchScript is as fast"),
+        ({"format": "torchscript", "dtype": "int8"}, "format torchscript has no int8: leave --format out"),
         ({"format": "openvino", "target": "inf2"}, "for target cpu, not for inf2"),
     ],
 )
@@ -271,7 +285,7 @@ def test_missing_library_is_one_sentence_that_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "openvino", None)  # what cannot be imported
     env = {"CORELANE_DATA_DIR": str(tmp_path), "COLUMNS": "200"}
-    done = CliRunner().invoke(make_cli(), ["compile", str(tiny_model), "--format", "openvino"], env=env)
+    done = CliRunner().invoke(make_cli(), ["compile", str(tiny_model), "--dtype", "int8"], env=env)
     assert done.exit_code == 1
     with pytest.raises(SetupError) as refused:
         open_graph(artifact, "model.xml")

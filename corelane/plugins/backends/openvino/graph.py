@@ -26,8 +26,8 @@ def require_openvino() -> Any:
     return openvino
 
 
-def options_for(present: Collection[str]) -> dict[str, Any]:
-    """Return the options for a CPU with these instruction sets: layers outside int8 run in bf16 where it is fast.
+def options_for(dtype: str, present: Collection[str]) -> dict[str, Any]:
+    """Return the options for a dtype on a CPU with these instruction sets. What int8 leaves out runs in bf16 if it can.
 
     Layers are quantised only at compile time. The plugin's own pinning is off: the process is pinned.
     """
@@ -35,7 +35,7 @@ def options_for(present: Collection[str]) -> dict[str, Any]:
         "INFERENCE_NUM_THREADS": 1,
         "NUM_STREAMS": 1,
         "ENABLE_CPU_PINNING": False,
-        "INFERENCE_PRECISION_HINT": "f32" if set(FAST_BY["bf16"]).isdisjoint(present) else "bf16",
+        "INFERENCE_PRECISION_HINT": "f32" if dtype == "fp32" or set(FAST_BY["bf16"]).isdisjoint(present) else "bf16",
         "DYNAMIC_QUANTIZATION_GROUP_SIZE": 0,
     }
 
@@ -51,12 +51,12 @@ def open_graph(artifact: Artifact, file: str) -> Pass:
     if weights not in artifact.manifest.files:
         raise ArtifactRefused(f"{artifact.file(MANIFEST_NAME)} has no digest for {weights}; compile it again")
     core = require_openvino().Core()
-    return forward_of(core, core.read_model(artifact.file(file), artifact.file(weights)))
+    return forward_of(core, core.read_model(artifact.file(file), artifact.file(weights)), artifact.manifest.dtype)
 
 
-def forward_of(core: Any, model: Any) -> Pass:
+def forward_of(core: Any, model: Any, dtype: str) -> Pass:
     """Compile a model for this CPU; the forward pass takes any rows and lengths."""
-    compiled = core.compile_model(model, "CPU", options_for(instruction_sets()))
+    compiled = core.compile_model(model, "CPU", options_for(dtype, instruction_sets()))
     request, count = compiled.create_infer_request(), len(compiled.outputs)
 
     def forward(batch: WindowBatch) -> Logits:

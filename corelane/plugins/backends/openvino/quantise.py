@@ -19,7 +19,6 @@ from compile.model.probes import read_rows
 from compile.model.reference import TaskNetwork, tensors
 from compile.torch.cpu import trace
 from compile.torch.head import HEADS
-from compile.torch.int8 import SMALLEST
 from corelane.engine.backends.cpu import torchscript_warnings_silenced
 from corelane.engine.backends.protocol import Logits, Pass, WindowBatch
 from corelane.engine.buckets import Bucket
@@ -42,8 +41,8 @@ SHARE = 0.8
 #: bits, and weights of 8 bits overflow there: scores of tiny models were off by 0.06 to 0.16, by 0.02 with 7 bits.
 WEIGHT_MAX = 63
 
-#: Levels of the unsigned int8 of a layer's inputs.
-LEVELS = 256
+#: Levels of the unsigned int8 of a layer's inputs, and the least scale, that of zeros.
+LEVELS, SMALLEST = 256, 1e-8
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +119,7 @@ def find_inputs(model: Any, batches: Sequence[WindowBatch]) -> list[LayerInputs]
     first = len(watched.outputs)
     watched.add_outputs([layers[0].input_value(0) for layers in readers.values()])
     core = require_openvino().Core()
-    request = core.compile_model(watched, "CPU", options_for([])).create_infer_request()
+    request = core.compile_model(watched, "CPU", options_for("fp32", [])).create_infer_request()
     lows: list[list[NDArray[np.float32]]] = [[] for _ in readers]
     highs: list[list[NDArray[np.float32]]] = [[] for _ in readers]
     for batch in batches:

@@ -1,7 +1,7 @@
 """``corelane compile`` and ``corelane models verify``, with a progress bar and a table of the results."""
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from corelane.artifacts.finding import find_artifact
-from corelane.artifacts.instructions import THIS_CPU, host_kind
+from corelane.artifacts.instructions import FAST_BY, THIS_CPU, host_kind, instruction_sets
 from corelane.artifacts.manifest import Artifact, Coverage, Manifest, check_files, model_name
 from corelane.cli.errors import require
 from corelane.cli.fleet import models
@@ -237,8 +237,9 @@ def show_artifact(artifact: Artifact, console: Console) -> None:
         table.add_row(*compiled, *(measured if manifest.verified else ("–", "–", "–")))
     console.print(table)
     if manifest.trial:
-        speeds = ", ".join(f"{dtype} {speed:.0f}" for dtype, speed in manifest.trial.items())
-        console.print(f"trial, seq/s on one core: {speeds}")
+        console.print(f"{shown_trial(manifest.trial)}; {kind} serves")
+    if manifest.target == "cpu" and manifest.dtype != "int8" and set(FAST_BY["int8"]) & set(instruction_sets()):
+        console.print("int8 may be faster on this CPU: `--dtype int8 --questions FILE` compiles it and says its loss")
     if manifest.cores > 1:
         console.print(f"one copy of the model takes {manifest.cores} neighbouring cores")
     if manifest.verified:
@@ -252,6 +253,11 @@ def show_artifact(artifact: Artifact, console: Console) -> None:
     if manifest.cpu_kind:
         console.print(f"chosen for CPUs of kind {manifest.cpu_kind}")
     console.print(f"kept in {artifact.path}")
+
+
+def shown_trial(speeds: Mapping[str, float]) -> str:
+    """Say what `auto` tried, and how fast it was."""
+    return "tried on one core, sequences/s: " + ", ".join(f"{way} {speed:.1f}" for way, speed in speeds.items())
 
 
 #: The ways to find a coverage, in words.

@@ -21,6 +21,7 @@ from corelane.artifacts.calibration import read_calibration
 from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.instructions import host_kind
 from corelane.artifacts.manifest import COMPILE_HERE, missing_instructions, model_name
+from corelane.cli.compile import shown_trial
 from corelane.cli.folders import DataOption, nearest_existing
 from corelane.cli.keys import running_redis
 from corelane.cli.output import print_line
@@ -210,6 +211,7 @@ def check_artifact(settings: Settings) -> DoctorCheck:
         return DoctorCheck("model", "warn", found, "`corelane serve` compiles it at its start, `corelane compile` now")
     manifest = artifact.manifest
     found = f"{manifest.version_id} for {manifest.task}, {manifest.dtype}, {len(manifest.buckets)} buckets"
+    found += f"; {shown_trial(manifest.trial)}" if manifest.trial else ""
     if manifest.format != TORCHSCRIPT and not added_formats()[manifest.format].is_installed:
         found += f", of format {manifest.format}, whose library is not installed"
         return DoctorCheck("model", "fail", found, f"run `{install_command(manifest.format)}`")

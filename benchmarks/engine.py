@@ -107,8 +107,11 @@ def ours(artifact: Artifact) -> Forward:
 
 
 def theirs(network: Any, example: Sequence[Any], folder: Path) -> Iterator[tuple[str, Forward]]:
-    """Yield the forward passes of the installed libraries, by title."""
+    """Yield the forward passes of torch without TorchScript and of the installed libraries, by title."""
     inputs = tuple(map(torch.from_numpy, example))
+    shape = {0: torch.export.Dim("rows", min=1, max=256), 1: torch.export.Dim("length", min=8, max=512)}
+    exported = torch.export.export(network, inputs, dynamic_shapes=(shape,) * 3).module()
+    yield "torch.export fp32", lambda batch: exported(*map(torch.from_numpy, batch))
     with suppress(ImportError):
         import openvino
 

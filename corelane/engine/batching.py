@@ -169,9 +169,10 @@ class OwnerLine:
         return bool(self.items)
 
     def windows(self, buckets: Sequence[Bucket], length: int) -> Iterator[tuple[WaitingItem, Window]]:
-        """Remove and yield the windows of these buckets, one by one; within a job those nearest to a length first."""
+        """Remove and yield the windows of these buckets, the first item's first, then a job's nearest to a length."""
+        first = self.items[0]
         for _, items in groupby(self.items, key=attrgetter("priority", "job")):
-            for item in sorted(items, key=lambda item: (item.left, abs(item.next_length - length))):
+            for item in sorted(items, key=lambda item: (item is not first, item.left, abs(item.next_length - length))):
                 for bucket in buckets:
                     while bucket in item.by_bucket:
                         yield item, item.take(bucket)
@@ -195,8 +196,7 @@ def next_batch(
     batch, only jobs with as few tokens may join. If few rows take less time than many, such a job is answered at once,
     and not with the rest of a flood. A batch of several windows has at most ``most_tokens``.
     """
-    lines = _line_up(items, shares)
-    if not lines:
+    if not (lines := _line_up(items, shares)):
         return None
     first = min(lines, key=lambda line: line.rank)
     oldest = min(item.arrival for item in first.items)

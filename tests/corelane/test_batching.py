@@ -1,7 +1,7 @@
 from collections.abc import Mapping, Sequence
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from corelane.domain.dispatch import PUBLIC
@@ -234,6 +234,7 @@ def test_higher_priority_goes_before_what_came_first_and_is_shorter() -> None:
 
 
 @given(ITEMS)
+@example([([60] * 118, "a"), ([60] * 115, "a")])
 def test_one_owner_alone_is_served_as_if_there_were_no_owners(lengths: list[tuple[list[int], str]]) -> None:
     items, shares = waiting_items([item for item, _ in lengths]), dict[str, Share]()
     passed_over = 0

@@ -206,8 +206,7 @@ class Jobs:
 
     async def submit(self, submission: Submission, wait: CallerWait) -> Submitted:
         """Submit a job, and wait for it if the caller asked to."""
-        follows = wait.seconds is not None and not submission.tell
-        with self.completions.watch(submission.id, follows=follows) as event:
+        with self.completions.watch(submission.id, follows=wait.seconds is not None and not submission.tell) as event:
             with self._metrics.recorder.timed(SUBMIT_S):
                 if submission.file is None:
                     submitted = await self.submitter.submit(submission)

@@ -357,10 +357,6 @@ class Runner:
                 running.merge_s += again.merge_s
                 running.passes += again.passes
             return
-        self._keep(running, decoded)
-
-    def _keep(self, running: RunningBatch, decoded: Sequence[Any]) -> None:
-        """Keep what was found in the rows of a batch."""
         for (key, *_), found in zip(running.rows, decoded, strict=True):
             # Queries may have been dropped meanwhile.
             if key in self._progress:

@@ -195,9 +195,8 @@ class DrainLoop:
             self._to_skip -= 1
             return
         time.sleep(SECOND_ROW_S)
-        if (room := self._room()).tokens:
-            self._exchange(room, linger=True)
-            self._skips = self._to_skip = skips_after(self._skips, came=len(self._in_flight.pending) > 1)
+        self._exchange(self._room(), linger=True)
+        self._skips = self._to_skip = skips_after(self._skips, came=len(self._in_flight.pending) > 1)
 
     def _room(self) -> Room:
         """Return the room for new claims.

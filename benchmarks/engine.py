@@ -35,7 +35,6 @@ from corelane.artifacts.instructions import may_be_fast
 from corelane.artifacts.manifest import Artifact
 from corelane.engine.backends.cpu import CpuBackend
 from corelane.engine.backends.protocol import WindowBatch
-from corelane.engine.batching import smallest_fit
 from corelane.engine.buckets import Bucket
 from corelane.engine.cores import cpu_slots, keep_memory
 
@@ -102,8 +101,9 @@ def ours(artifact: Artifact) -> Forward:
     """Return the forward pass of an artifact, as a worker runs it."""
     backend = CpuBackend()
     model = backend.load(artifact)
-    ladder = sorted(Bucket(length=each.length, rows=each.rows) for each in artifact.manifest.buckets)
-    return lambda batch: backend.run(model, WindowBatch(smallest_fit(batch[0].shape[1], ladder), *batch))
+    # All buckets share a file, which takes any rows and lengths.
+    bucket = max(Bucket(length=each.length, rows=each.rows) for each in artifact.manifest.buckets)
+    return lambda batch: backend.run(model, WindowBatch(bucket, *batch))
 
 
 def theirs(network: Any, example: Sequence[Any], folder: Path) -> Iterator[tuple[str, Forward]]:
@@ -195,7 +195,11 @@ def main() -> int:
         tokenizer.no_padding()
         tokenizer.no_truncation()
         rows = rows_of(options.file, tokenizer)
-        batches = {title: batches_of(rows[kind], *shape) for title, kind, *shape in BATCHES}
+        longest = first.manifest.max_length
+        batches = {
+            title: batches_of(rows[kind], count, *(min(most, longest) for most in lengths))
+            for title, kind, count, *lengths in BATCHES
+        }
         network = load_eager()
         passes = {title: ours(artifact) for title, artifact in artifacts.items()}
         passes |= theirs(network, batches["sentences"][0], folder)

@@ -24,8 +24,8 @@ from compile.plan import FIRST_STEPS, BuildPlan, Report, make_plan
 from compile.plugin import FormatGraph, TargetOptions, format_compilers, target_compilers
 from compile.tasks.evaluation import EvalSet, F1Loss
 from compile.torch.cpu import BYTES_PER_WEIGHT, COMPILER, CpuDtype, cast, compile_trace, compiler_args, serialise, trace
-from compile.trial import Dtype, Trial, Way, dtype_of, rank_ways, results_needed, run_trial
-from compile.verify import first_in_agreement, holds, judge_f1
+from compile.trial import Dtype, Trial, Way, dtype_of, rank_ways, run_trial
+from compile.verify import TOLERANCES, first_in_agreement, holds, judge_f1
 from corelane.artifacts.instructions import THIS_CPU, host_kind, instruction_sets, may_be_fast, rank_of, sets_up_to
 from corelane.artifacts.manifest import Artifact, artifact_folders, read_artifact
 from corelane.engine.backends.cpu import settle
@@ -193,7 +193,7 @@ def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | No
 
     candidates: dict[Way, Callable[[], Pass]] = {each: partial(compiled, each) for each in tried}
     candidates |= {way: graph.run for way, graph in graphs.items()}
-    trial = run_trial(probe, candidates, evaluated=eval_set is not None)
+    trial = run_trial(probe, candidates)
     return CpuChoice(rank_ways(trial, gains, ways[0]), eval_set, graphs, trial)
 
 
@@ -229,7 +229,7 @@ def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> 
         label=way,
         cpu_kind=kind,
         bytes_per_weight=BYTES_PER_WEIGHT.get(dtype, 4),
-        least_equal=results_needed(dtype, choice.trial is not None, choice.eval_set is not None),
+        least_equal=TOLERANCES[dtype].equal,
         evaluate=partial(_evaluate, plan, choice, dtype) if plan.model.task.measures_loss else None,
     )
     made_by = partial(Toolchain, "cpu", dtype, trial=choice.speeds)

@@ -15,7 +15,6 @@ import numpy as np
 from compile.model.probes import Probe
 from compile.model.timing import median_seconds
 from compile.verify import TOLERANCES, compare_logits, judge, judge_results, share_equal
-from corelane.artifacts.manifest import NumberFormat
 from corelane.engine.backends.protocol import Pass, WindowBatch
 from corelane.errors import CompileFailed
 
@@ -41,19 +40,8 @@ def dtype_of(way: Way) -> Dtype:
     return cast(Dtype, way.rpartition(" ")[-1])
 
 
-def results_needed(dtype: NumberFormat, automatic: bool, evaluated: bool = False) -> float:
-    """Return the share of the samples' results that must be equal.
-
-    All must be equal if ``auto`` chose int8 and there is no eval set to judge it.
-    """
-    return 1.0 if automatic and dtype == "int8" and not evaluated else TOLERANCES[dtype].equal
-
-
-def run_trial(probe: Probe, candidates: Mapping[Way, Callable[[], Pass]], evaluated: bool) -> Trial:
-    """Compile, check and time each candidate; a candidate that fails to compile or does not agree is not ``sound``.
-
-    ``evaluated`` says that an eval set will judge the results of the whole artifact.
-    """
+def run_trial(probe: Probe, candidates: Mapping[Way, Callable[[], Pass]]) -> Trial:
+    """Compile, check and time each candidate; a candidate that fails to compile or does not agree is not ``sound``."""
     runs: dict[Way, Pass] = {}
     for way, compiled in candidates.items():
         with suppress(CompileFailed, RuntimeError):
@@ -64,7 +52,7 @@ def run_trial(probe: Probe, candidates: Mapping[Way, Callable[[], Pass]], evalua
         try:
             compared = compare_logits(probe, run)
             judge(compared, dtype, "the trial")
-            judge_results(share_equal([compared]), results_needed(dtype, automatic=True, evaluated=evaluated), dtype)
+            judge_results(share_equal([compared]), TOLERANCES[dtype].equal, dtype)
             sound.add(way)
         except (CompileFailed, RuntimeError):
             continue

@@ -11,7 +11,6 @@ from compile.model.reference import runner_of, wrap
 from compile.model.source import find_source
 from compile.tasks.evaluation import EvalSet
 from compile.tasks.question_answering.evaluation import overlap, read_eval_set
-from compile.trial import results_needed
 from compile.verify import Disagreement, judge_f1
 from corelane.artifacts.manifest import Artifact
 from corelane.cli.app import make_cli
@@ -74,9 +73,7 @@ def test_wrong_answers_cost_the_points_the_eager_network_had(tiny_model: Path) -
     assert loss[1:] == (2, "known")
 
 
-def test_int8_is_judged_by_f1_if_questions_are_given_and_else_by_every_sample() -> None:
-    assert results_needed("int8", automatic=True) == 1.0
-    assert results_needed("int8", automatic=True, evaluated=True) < 1.0
+def test_int8_that_auto_chose_is_judged_by_f1() -> None:
     judge_f1(MOST_LOST, MOST_LOST, "int8")
     for points in (MOST_LOST + 0.01, float("nan")):
         with pytest.raises(Disagreement, match=r"points of F1.*--dtype fp32"):

@@ -116,7 +116,7 @@ def keep(name: str, make: Callable[[Path], object]) -> Path:
 
 def keep_built_in() -> Path:
     """Return a data folder with the built-in model."""
-    return keep("built-in", lambda data: compile_model("qa-minilm", data, BUILT_IN_BUCKETS, "auto"))
+    return keep("built-in", lambda data: compile_model("qa-minilm", data, BUILT_IN_BUCKETS, "auto", "torchscript"))
 
 
 def keep_tiny_model() -> Path:

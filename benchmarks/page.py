@@ -4,8 +4,8 @@
         [--tasks questions,embeddings] [--only NAME,NAME] [--out PAGE] [--quick]
 
 ``make bench-page`` makes the virtual environments of the peers that need one, and writes docs/performance.md. Every
-service has the same network, cores, items and client; they run one after the other, in rotated order. How each is
-served stands in ``peers/servers/``, how each is asked in ``peers/asking.py``. ``--only`` names peers, or none.
+service has the same network, cores, items and client; they run one after the other, in rotated order.
+``peers/servers/`` says how each is served, ``peers/asking.py`` how each is asked. ``--only`` names the peers to measure.
 """
 
 import argparse
@@ -65,13 +65,16 @@ OURS = {AFTER: "**Corelane**", BEFORE: "Corelane before"}
 #: The name that the model of embeddings is compiled and served under.
 VECTORS = "vectors"
 
+#: What a peer can load of ours is TorchScript alone, and all are given the same file.
+AS_PEERS = ("--format", "torchscript")
+
 #: Packages whose versions the page names.
 PACKAGES = ("torch", "tokenizers", "numpy", "celery", "redis")
 
 
 @dataclass(frozen=True)
 class Task:
-    """What every service is asked, with which model, and how Corelane is asked for it."""
+    """What to ask of every service, the model to use, and how to ask Corelane."""
 
     title: str
     about: str
@@ -98,7 +101,8 @@ def question_task(options: argparse.Namespace, folder: Path) -> Task:
     """Return what is asked of the built-in model, which each checkout compiles."""
     questions = questions_of(options.file)[: options.limit]
     random.Random(0).shuffle(questions)
-    made = {name: compiled(folder / name, checkout) for name, checkout in checkouts(options.before).items()}
+    states = checkouts(options.before).items()
+    made = {name: compiled(folder / name, checkout, MODEL, *AS_PEERS) for name, checkout in states}
     return Task(
         title="Questions",
         about=f"""The built-in model, {len(questions)} questions of `{(options.file or DEFAULT_FILE).name}` with their
@@ -123,7 +127,7 @@ def text_task(options: argparse.Namespace, folder: Path) -> Task:
     """Return what is asked of all-MiniLM-L6-v2, which each checkout compiles."""
     texts = texts_of(questions_of(options.file), options.bulk)
     checkpoint = str(save_checkpoint(folder / VECTORS))
-    fast = ("--dtype", "fp32", "--buckets", "2x64") if is_quick() else ()
+    fast = ("--dtype", "fp32", "--buckets", "2x64") if is_quick() else AS_PEERS
     states = checkouts(options.before).items()
     return Task(
         title="Embeddings",

@@ -1,4 +1,4 @@
-"""Serves the application with Hypercorn, over HTTP/1, and HTTP/2 if it is asked for, with limits on each connection."""
+"""Serve the application with Hypercorn: HTTP/1, and HTTP/2 if the operator wants it. Bound each connection."""
 
 import asyncio
 import gc

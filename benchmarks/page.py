@@ -5,7 +5,7 @@
 
 ``make bench-page`` makes the virtual environments of the peers that need one, and writes docs/performance.md. Every
 service has the same network, cores, items and client; they run one after the other, in rotated order.
-``peers/servers/`` says how each is served, ``peers/asking.py`` how each is asked. ``--only`` names the peers to measure.
+``peers/servers/`` says how each is served, ``peers/asking.py`` how each is asked. ``--only`` names peers to measure.
 """
 
 import argparse

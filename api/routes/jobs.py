@@ -101,7 +101,7 @@ async def take_body(
         try:
             task = await tasks.of_model(model)
         except UnknownModel as error:
-            # If this very request made a job while there was such a model, it is returned all the same.
+            # An earlier copy of this request may have made its job while the model was there: return that job.
             missing = error
         try:
             form = partial(read_form, given, task)

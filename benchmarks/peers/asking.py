@@ -49,7 +49,7 @@ def item_of(asked: Any) -> dict[str, str]:
 
 
 def texts(model: str) -> Asker:
-    """Return how Corelane is asked for lone texts, each a list of one."""
+    """Return what asks Corelane for the vector of one text, given as a list of one."""
     return posting(
         "/v1/jobs",
         lambda asked: {"model": model, **item_of(asked)},

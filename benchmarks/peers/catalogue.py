@@ -16,7 +16,7 @@ def starting(module: str, *arguments: str) -> Commands:
 
 
 def starting_each(module: str, *arguments: str) -> Commands:
-    """Return how a peer is started each of whose processes has a port of its own, which it is told first."""
+    """Return the commands of a peer with a port for each process. A process gets its port as first argument."""
     return lambda python, given: [
         [str(python), "-m", f"benchmarks.peers.servers.{module}", str(given.port + index), *arguments]
         for index in range(given.workers)

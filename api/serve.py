@@ -11,6 +11,7 @@ import h11
 import hypercorn.asyncio
 import hypercorn.protocol
 from hypercorn.config import Config
+from hypercorn.events import RawData
 from hypercorn.protocol.h11 import H11Protocol
 
 from corelane.log import get_logger
@@ -59,6 +60,7 @@ class Http1(H11Protocol):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
+        self._unsent = b""
         self._offers_http2 = "h2" in self.config.alpn_protocols
         if not self._offers_http2:
             self.connection = Http1Parser(h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size)
@@ -67,6 +69,28 @@ class Http1(H11Protocol):
         """Change to HTTP/2 on a preface or `Upgrade: h2c`. If it is off, such an upgrade is not heard of."""
         if self._offers_http2:
             await super()._check_protocol(event)
+
+    async def _send_h11_event(self, event: Any) -> None:
+        """Send the head of a response together with its body, if that follows at once."""
+        try:
+            self._unsent += self.connection.send(event) or b""
+        except h11.LocalProtocolError:
+            if self.connection.their_state != h11.ERROR:
+                raise
+            return
+        if isinstance(event, h11.Response):
+            asyncio.get_running_loop().call_soon(self._send_head)
+        else:
+            await self._send_unsent()
+
+    def _send_head(self) -> None:
+        if self._unsent:
+            self.task_group.spawn(self._send_unsent)
+
+    async def _send_unsent(self) -> None:
+        data, self._unsent = self._unsent, b""
+        if data:
+            await self.send(RawData(data))
 
 
 setattr(hypercorn.protocol, "H11Protocol", Http1)  # noqa: B010  # mypy refuses an assignment to a class

@@ -146,6 +146,17 @@ def test_http_2_is_refused_unless_it_is_on(service: Service, sent: bytes, status
     eventually(lambda: is_alone(service))
 
 
+def test_response_comes_whole_in_one_packet_and_the_head_of_a_stream_at_once(service: Service) -> None:
+    with closing(connect(service)) as caller:
+        for path in ("/livez", "/nothing"):
+            caller.sendall(request("GET", path))
+            head, _, body = caller.recv(65536).partition(b"\r\n\r\n")
+            assert len(body) == int(re.findall(rb"content-length: (\d+)", head)[0])
+        job = service.http.post("/v1/jobs", json=ONE).json()["id"]
+        caller.sendall(request("GET", f"/v1/jobs/{job}/results", None, "Accept: application/x-ndjson"))
+        assert caller.recv(65536).endswith(b"\r\n\r\n")
+
+
 def test_connection_over_http_2_goes_on_after_a_thousand_requests(
     settings: Settings, raw: redis.Redis, bell: str
 ) -> None:

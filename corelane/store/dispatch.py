@@ -176,6 +176,8 @@ class Dispatch:
         self._settings = settings
         self._core = core
         self._link = Link(settings.redis_url)
+        #: How many claims found work: every eighth begins at low priority.
+        self._turn = 1
 
     def exchange(self, request: ExchangeRequest) -> Exchange:
         """In one trip: commit by lease, ask which jobs are final, and claim as much as there is room for."""
@@ -190,6 +192,7 @@ class Dispatch:
         lost = {lease for lease, (count, holds_others) in commits.items() if count and not holds_others}
         closed = {job for job in request.jobs if replies.get(("job", job), b"running") not in OPEN_STATUSES}
         claim, has_more = replies.get(CLAIM, (None, False))
+        self._turn += claim is not None
         error = next(iter(failed.values()), None)
         error = error and (translated(error) or error)
         return Exchange(refused, closed, claim, lost, error, has_more)
@@ -214,6 +217,7 @@ class Dispatch:
         return call(
             "claim",
             core=self._core,
+            turn=self._turn,
             room=room.tokens,
             spare=max(room.tokens, room.spare),
             met=list(room.met),

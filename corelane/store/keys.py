@@ -90,7 +90,6 @@ BELLS = RedisKey("cl:seq", "string", stays=True)  # bells rung
 bell = RedisKey("cl:bell:%s", "string")  # core → absent: asleep; r: rung or busy, 30 s; l: its drain lingers, 5 s
 wake = RedisKey("cl:wake:%s", "list")  # core → wakes its lingering drain; 30 s
 HELD = RedisKey("cl:held", "hash")  # core → tokens it has claimed and not answered
-TURNS = RedisKey("cl:turns", "hash")  # core → times it asked for work; every eighth begins at low priority
 CLAIMED = RedisKey("cl:claimed", "hash")  # core → time it last asked for work
 rate = RedisKey("cl:rate:%s", "hash")  # second → owner → tokens answered in it; 60 s
 

@@ -18,11 +18,11 @@ local function part_of_little(core, versions, room)
   return takers > 1 and waiting / takers or nil
 end
 
--- The versions that are not paused.
-local function unpaused(versions, paused)
+-- Of these versions, those for which work waits, and that are not paused.
+local function with_work(versions, paused)
   local left = {}
-  for _, version in ipairs(versions) do
-    if not paused['model:' .. version] then left[#left + 1] = version end
+  for i, tokens in ipairs(#versions > 0 and call('HMGET', keys.WAITING, unpack(versions)) or {}) do
+    if tokens and not paused['model:' .. versions[i]] then left[#left + 1] = versions[i] end
   end
   return left
 end
@@ -218,7 +218,7 @@ local function take_nothing(claim)
   return {}
 end
 
--- claim{core, room, spare, met, refs, document, laden, lease_ms, linger, idle, ttl, versions} → {lease,
+-- claim{core, turn, room, spare, met, refs, document, laden, lease_ms, linger, idle, ttl, versions} → {lease,
 -- and per ref: ref, version, payload, options}; {} if nothing was taken; {`more`} if only refs of ended jobs were taken off,
 -- and others may wait behind them
 -- Takes up to `room` tokens, at least one; or up to `spare`, the excess from owners and priorities of which this core
@@ -227,8 +227,8 @@ end
 -- than `document` tokens) is laden: it takes no second one. Paused versions and owners are skipped.
 -- "Nothing there" and "the bell may ring again" are one step, so no wake-up is lost.
 define('claim', function(ask)
-  local core, versions, paused = ask.core, ask.versions, read_paused()
-  if next(paused) then versions = unpaused(versions, paused) end
+  local core, paused = ask.core, read_paused()
+  local versions = with_work(ask.versions, paused)
   local claim = {
     ask = ask, now = now_ms(), versions = versions, paused = paused, room = ask.room, met = {},
     tokens = 0, taken = 0, dropped = 0, last = 0, reply = { '' }, held = {},
@@ -238,7 +238,7 @@ define('claim', function(ask)
   call('HSET', keys.CLAIMED, core, claim.now)
   local is_held_up = take_returned(claim)
   if not is_held_up and #versions > 0 then
-    for _, priority in ipairs(pick.priorities(call('HINCRBY', keys.TURNS, core, 1))) do take_from(claim, priority) end
+    for _, priority in ipairs(pick.priorities(ask.turn)) do take_from(claim, priority) end
   end
   if claim.taken == 0 then return take_nothing(claim) end
   call('HSET', keys.claim(claim.lease), unpack(claim.held))

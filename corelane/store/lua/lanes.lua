@@ -154,8 +154,9 @@ end
 
 -- Remove the waiting refs of a larger job that ends, and subtract their tokens.
 local function drop_refs(job, version)
-  local tokens, last = 0, nil
-  for _, text in ipairs(call('LRANGE', keys.refs(job), 0, -1)) do
+  local tokens, last, refs = 0, nil, call('LRANGE', keys.refs(job), 0, -1)
+  if #refs == 0 then return end
+  for _, text in ipairs(refs) do
     local ref = parse(text)
     if ref then tokens, last = tokens + ref.tokens, ref end
   end

@@ -102,7 +102,7 @@ local function prune_cores(before, most)
   for _, core in ipairs(call('ZRANGEBYSCORE', keys.CORES, '-inf', before, 'LIMIT', 0, most)) do
     fleet.forget_core(core)
   end
-  for _, key in ipairs({ keys.TURNS, keys.CLAIMED, keys.SPEEDS }) do
+  for _, key in ipairs({ keys.CLAIMED, keys.SPEEDS }) do
     for _, core in ipairs(call('HKEYS', key)) do
       if not call('ZSCORE', keys.CORES, core) then call('HDEL', key, core) end
     end

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Annotated, Any
 
 import orjson
@@ -18,7 +19,7 @@ from api.requests import PlainRequest, SubmitRequest, faults_of_body
 from api.state import AppState
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Job, JobHead
-from corelane.errors import NotInTime
+from corelane.errors import NotInTime, WrongTask
 from corelane.log import get_logger
 from corelane.store.jobs.submission import Submission
 from corelane.submitting.submitter import Submitted
@@ -72,8 +73,10 @@ async def respond(dialect: Dialect, request: PlainRequest, body: Any, wait: Call
     except ValidationError as error:
         raise RequestValidationError(faults_of_body(error)) from None
     model = (body.model if "model" in body.model_fields_set else None) or named
+    submitter, task = state.jobs.submitter, asked.options.task
+    assumed = model or submitter.likely_default(task)
     head = JobHead(
-        model=model or await state.jobs.submitter.tasks.default_of(asked.options.task),
+        model=assumed or await submitter.tasks.default_of(task),
         options=asked.options,
         priority=asked.priority,
     )
@@ -86,7 +89,13 @@ async def respond(dialect: Dialect, request: PlainRequest, body: Any, wait: Call
         request=REQUEST_FACTS.get(),
     )
     asked_again = None if dialect.is_own else (f"{owner} {dialect.path} {named}", await request.body())
-    submitted = await ask(state, job, wait, asked_again)
+    try:
+        submitted = await ask(state, job, wait, asked_again)
+    except WrongTask:
+        if model or not assumed:
+            raise
+        head = head.model_copy(update={"model": await submitter.tasks.default_of(task)})
+        submitted = await ask(state, replace(job, head=head), wait, asked_again)
     record, headers = submitted.record, headers_of(submitted, wait)
     if not record.status.is_final:
         shown = await state.jobs.describe(record, is_held=submitted.is_held)

@@ -34,7 +34,7 @@ from corelane.store.fleet import Fleet
 from corelane.store.jobs.idempotency import Held, Holder, Once
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.store import JobStore
-from corelane.store.jobs.submission import Admission, Submission
+from corelane.store.jobs.submission import Admission, Assumed, Submission
 from corelane.store.link.link import VersionClosed
 from corelane.store.plugin import StorePlugin
 from corelane.submitting.model_tasks import ModelTasks
@@ -73,6 +73,8 @@ class Submitter:
         self._fleet = fleet
         self._settings = settings
         self._tracer = tracer
+        #: What jobs for a model and a task were admitted as, if the next one of one item may assume the same.
+        self._admitted: dict[tuple[str, str], Admission] = {}
         self.tasks = ModelTasks(store, fleet)
 
     async def submit(self, submission: Submission, admission: Admission | None = None) -> Submitted:
@@ -120,6 +122,7 @@ class Submitter:
             await self._check_url("input_url", submission.input_url, submission.owner)
         holder = None if once is None else await self._store.holder(once.key)
         failure: Exception | None = None
+        admission = admission or self._assumed(submission)
         for _ in range(ATTEMPTS):
             if once is not None and holder is not None and (made := await self._replay(once, holder)) is not None:
                 return made
@@ -174,7 +177,20 @@ class Submitter:
                 return
         raise UrlRefused(f"this service takes no `{name}`")
 
+    def likely_default(self, task: str) -> str | None:
+        """Return the default model if a job of this task may assume that it has the task, without a trip."""
+        return DEFAULT_ALIAS if (DEFAULT_ALIAS, task) in self._admitted else None
+
+    def _assumed(self, submission: Submission) -> Admission | None:
+        """Return what a job of one item may assume, so that its submission is its only trip; None if it may not."""
+        head, task = submission.head, task_named(submission.head.options.task)
+        asks_more = head.webhook is not None or head.keep_s is not None or head.output_url is not None
+        if len(submission.items) != 1 or asks_more or task.depends_on_version(head.options):
+            return None
+        return self._admitted.get((head.model, task.name))
+
     async def _admit(self, head: JobHead, owner: str, job: str) -> Admission:
+        self._admitted.pop((head.model, head.options.task), None)
         key = job if head.sticky_key is None else f"{owner} {head.sticky_key}"
         admission = await self._store.admit(head.model, key, owner)
         version = admission.version
@@ -194,6 +210,8 @@ class Submitter:
         task = task_named(head.options.task)
         if task.depends_on_version(head.options):
             task.check_version(head.options, version, await self._fleet.summary(version))
+        if admission.is_alone and admission.is_held and admission.pause is None:
+            self._admitted[head.model, task.name] = replace(admission, is_assumed=True)
         return admission
 
     async def _replay(self, once: Once, holder: Holder) -> Submitted | None:
@@ -213,9 +231,13 @@ class Submitter:
         """Estimate the job, check that there is room for it, and hand it to the store."""
         costs = await self.beside_others(submission, self._costs)
         slices = spread_slices(costs, SLICE_ITEMS, SLICE_TOKENS, admission.idle)
-        if submission.file is None:
+        assumed: Assumed | None = None
+        if admission.is_assumed:
+            most, own_most = self._settings.max_outstanding_tokens, self._settings.max_owner_tokens
+            assumed = {"model": submission.head.model, "tokens": sum(costs), "most": most, "own_most": own_most}
+        elif submission.file is None:
             await self.require_room(admission, sum(costs))
-        return await self._store.submit(submission, admission.version or "", slices)
+        return await self._store.submit(submission, admission.version or "", slices, assumed)
 
     def _costs(self, submission: Submission) -> list[int]:
         """Estimate the items, up to the first one that is too much work together with those before."""

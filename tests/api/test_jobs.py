@@ -1,5 +1,6 @@
 """Jobs over HTTP: named, sent twice, listed, tagged, retried, deleted, gone."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -431,7 +432,7 @@ def test_end_of_a_job_is_told_to_those_who_wait_for_it_alone(service: Service, m
         eventually(lambda: (channel.get_message(timeout=1), len(told) == 2)[1])
         assert told.keys() == {own, listener}
         assert told[own] == job["id"]
-        assert told[listener].startswith(f"{job['id']} [[")
+        assert re.fullmatch(rf'{job["id"]} \[.*\]\n\[{{"index":0,.*', told[listener])
         late = service.http.post("/v1/jobs", json=ONE).json()["id"]
         asked = threads.submit(service.http.get, f"/v1/jobs/{late}", headers=wait)
         eventually(lambda: raw.pubsub_numsub(f"cl:done:{late}")[0][1])

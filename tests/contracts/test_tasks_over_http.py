@@ -12,6 +12,7 @@ from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.null import SUMMARY
 from corelane.plugins.files.batches.checking import Sorter
 from corelane.settings import Settings
+from corelane.store.fleet import Announcer
 from corelane.submitting.ndjson import InputLine
 from corelane.tasks.registry import TASKS
 from tests.api.conftest import Service, run_service
@@ -214,8 +215,9 @@ def test_alias_that_moves_to_another_task_takes_items_of_that_task_at_once(told:
 
 @pytest.mark.parametrize("task", [name for name in FORMED if name != DEFAULT_TASK])
 def test_dialect_without_a_model_asks_one_of_its_task_wherever_the_default_moves(told: Service, task: str) -> None:
-    body = {"inputs": dict(TASKS[DEFAULT_TASK].example)}
-    for version in ("tiny@1", f"{task}@0"):
+    Announcer(told.bench.settings, "a/0").beat({"state": "idle"}, ["tiny@1"], [])
+    for version in ("tiny@1", f"{task}@0", "tiny@1"):
+        body = {"inputs": {**TASKS[DEFAULT_TASK].example, "question": f"Who wrote {version}?"}}
         assert told.http.put("/v1/aliases/default", json={"weights": {version: 1.0}}).status_code == 200
         response = told.http.post("/v1/hf/question-answering", json=body, headers={"Prefer": "wait=0"})
         # Nothing runs `tiny@1`, so its answer is late; another task would refuse the body.

@@ -166,6 +166,67 @@ def test_job_of_a_version_that_stays_closed_is_refused_and_leaves_nothing(bench:
     assert bench.raw.keys("cl:job:*") == []
 
 
+class Counting(JobStore):
+    """Counts admissions."""
+
+    admissions = 0
+
+    async def admit(self, *args: Any) -> Admission:
+        self.admissions += 1
+        return await super().admit(*args)
+
+
+def after_change(bench: Bench, change: Callable[[], object], **more: Any) -> tuple[int, Submitted]:
+    """Submit three lone jobs, the last one after a change; return how often the last one was admitted, and the job."""
+
+    async def submit(link: AsyncLink) -> tuple[int, Submitted]:
+        store = Counting(link, bench.settings, bench.bell)
+        submitter = Submitter(store, Fleet(link), bench.settings)
+        for _ in range(2):
+            assert (await submitter.submit(one(**more))).is_held
+        assert store.admissions == 1
+        change()
+        submitted = await submitter.submit(one(**more))
+        return store.admissions - 1, submitted
+
+    bench.core("a/0")
+    return bench.with_link(submit)
+
+
+def test_lone_jobs_after_the_first_are_admitted_by_their_submission(bench: Bench) -> None:
+    admissions, submitted = after_change(bench, lambda: None)
+    assert (admissions, submitted.record.version, submitted.is_held) == (0, VERSION, True)
+    assert bench.waiting() == {VERSION: 3 * 64}
+
+
+def test_lone_job_follows_an_alias_that_was_moved(bench: Bench) -> None:
+    def move() -> None:
+        announce(bench.settings, "a/0", "next@2")
+        Announcer(bench.settings, "a/0").beat({"state": "idle"}, ["next@2"], [])
+        bench.raw.hset("cl:aliases", "default", "next@2")
+
+    assert after_change(bench, move)[1].record.version == "next@2"
+
+
+@pytest.mark.parametrize("paused", [f"model:{VERSION}", f"owner:{PUBLIC}", "owner:other"])
+def test_lone_job_is_admitted_by_itself_while_anything_is_paused(bench: Bench, paused: str) -> None:
+    admissions, submitted = after_change(bench, lambda: bench.raw.hset("cl:paused", paused, '{"by":"","at_ms":0}'))
+    assert (admissions, submitted.is_held) == (1, paused == "owner:other")
+
+
+def test_lone_job_of_a_version_that_no_core_holds_any_more_is_refused(bench: Bench) -> None:
+    with pytest.raises(NotReady):
+        after_change(bench, lambda: bench.raw.delete(f"cl:holders:{VERSION}"))
+
+
+@pytest.mark.parametrize("bound", ["max_outstanding_tokens", "max_owner_tokens"])
+def test_lone_job_that_does_not_fit_is_refused_and_leaves_nothing(bench: Bench, bound: str) -> None:
+    bench.settings = bench.settings.model_copy(update={bound: 2 * 64})
+    with pytest.raises(Overloaded):
+        after_change(bench, lambda: None)
+    assert len(bench.raw.keys("cl:job:*")) == 2
+
+
 def test_request_that_is_sent_again_finds_its_job_and_another_one_is_refused(bench: Bench) -> None:
     bench.core("a/0")
     same = [by_key("ann", "k", "same body")] * 3

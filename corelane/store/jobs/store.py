@@ -26,7 +26,7 @@ from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.results import drop_final, drop_results, read_results
 from corelane.store.jobs.retries import items_lost, unanswered
 from corelane.store.jobs.search import JobPage, count_jobs, find_jobs, owners_of_jobs, read_records
-from corelane.store.jobs.submission import Admission, Submission
+from corelane.store.jobs.submission import Admission, Assumed, Submission
 from corelane.store.jobs.writer import Cut, JobWriter
 from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, pairs, texts
@@ -64,6 +64,7 @@ class JobStore:
             own=own,
             is_held=bool(held),
             idle=idle,
+            is_alone=len(versions) == 1,
             pause=Pauses.decode(texts(paused)).against(version or "", owner) if paused else None,
         )
 
@@ -71,14 +72,16 @@ class JobStore:
         """Return how many tokens a second the cores drain."""
         return await read_drain_rate(self._link)
 
-    async def submit(self, submission: Submission, version: str, slices: Sequence[Cut]) -> JobRecord:
+    async def submit(
+        self, submission: Submission, version: str, slices: Sequence[Cut], assumed: Assumed | None = None
+    ) -> JobRecord:
         """Write job, refs and bells in one step: see ``JobWriter``. Idempotent by the job's id, and by its ``once``.
 
-        Raise VersionClosed, with nothing written, if the version stopped taking jobs since it was admitted; Held if
-        another job holds its ``once``. Raise NotReplicated if the
-        job is written, but replicas do not hold it.
+        Raise VersionClosed, with nothing written, if the version stopped taking jobs since it was admitted, or what is
+        ``assumed`` does not hold; Held if another job holds its ``once``. Raise NotReplicated if the job is written,
+        but replicas do not hold it.
         """
-        record = await self._writer.write(submission, version, slices)
+        record = await self._writer.write(submission, version, slices, assumed)
         await self.confirm(submission.id)
         return record
 
@@ -99,8 +102,8 @@ class JobStore:
     async def read_notified(self, job: str, notified: str) -> JobRecord | None:
         """Return a final job from the message that was published at its end; None if it has to be read from Redis."""
         try:
-            fields, out = orjson.loads(notified)
-            raw = {name.encode(): value.encode() for name, value in pairs(fields)}
+            fields, _, out = notified.partition("\n")
+            raw = {name.encode(): value.encode() for name, value in pairs(orjson.loads(fields))}
         except ValueError:  # It holds a text that is not UTF-8.
             return None
         if self._gate is not None:

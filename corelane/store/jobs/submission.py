@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from corelane.domain.dispatch import PUBLIC
 from corelane.domain.ids import new_job_id
@@ -46,6 +47,16 @@ class Submission:
         return len(self.items) if self.file is None else self.file.items
 
 
+class Assumed(TypedDict):
+    """What must hold for a job that has no admission of its own: its model means its version alone, and it fits."""
+
+    model: str
+    tokens: int
+    #: Most tokens that are not done, of all owners and of this one.
+    most: int
+    own_most: int
+
+
 @dataclass(frozen=True, slots=True)
 class Admission:
     """The state of the fleet when a job arrives; ``outstanding`` tokens are not done, ``own`` of them its owner's."""
@@ -59,3 +70,7 @@ class Admission:
     idle: int = 0
     #: The pause that holds this job up.
     pause: Pause | None = None
+    #: Whether the model means no other version.
+    is_alone: bool = False
+    #: Whether this was read for an earlier job: the store checks it again as it takes the job.
+    is_assumed: bool = False

@@ -15,7 +15,7 @@ from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.jobs.idempotency import Held, Holder
 from corelane.store.jobs.records import JobRecord
-from corelane.store.jobs.submission import Submission
+from corelane.store.jobs.submission import Assumed, Submission
 from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, call, flatten
 from corelane.tasks.registry import stored_options, task_named
@@ -41,9 +41,11 @@ class JobWriter:
         self._settings = settings
         self._bell = bell
 
-    async def write(self, submission: Submission, version: str, slices: Sequence[Cut]) -> JobRecord:
+    async def write(
+        self, submission: Submission, version: str, slices: Sequence[Cut], assumed: Assumed | None
+    ) -> JobRecord:
         """Write a job in one step, or find it already written; see ``JobStore.submit``."""
-        reply = await self._commit(submission, slices, self._arguments(submission, version))
+        reply = await self._commit(submission, slices, self._arguments(submission, version) | {"assumed": assumed})
         if reply[0] == HELD:
             raise Held(Holder.decode(reply[1]))
         _, created_ms, expires_ms = reply

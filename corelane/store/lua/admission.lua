@@ -31,11 +31,15 @@ local function read_memory()
 end
 
 -- Refuse what is to be accepted if Redis would have no memory left to finish what it accepted before. The memory is read
--- every 10 ms at most, as that takes 50 us. The results of a new job count too: of `items` of a `version`.
-local MEMORY_FRESH_US, memory, memory_us = 10000, {}, nil
+-- every 10 ms at most, as that takes 50 us, and every 100 ms while less than half is used. The results of a new job count
+-- too: of `items` of a `version`.
+local memory, read_us, fresh_us = {}, 0, 0
 function admission.refuse(version, items)
   local now = now_us()
-  if not memory_us or math.abs(now - memory_us) > MEMORY_FRESH_US then memory, memory_us = { read_memory() }, now end
+  if math.abs(now - read_us) > fresh_us then
+    memory, read_us = { read_memory() }, now
+    fresh_us = (memory[2] == 0 or memory[1] + memory[3] <= memory[2] / 2) and 100000 or 10000
+  end
   local used, limit, reserved = unpack(memory)
   if limit == 0 then return end
   local more = 0
@@ -85,27 +89,40 @@ local function sum_of(key)
   return total
 end
 
+-- What a model means: a version, or `VERSION WEIGHT` of several. It is a version, an alias, or the name of a model; they
+-- are tried in this order.
+local function meaning(model)
+  return call('HEXISTS', keys.MODELS, model) == 1 and model or call('HGET', keys.ALIASES, model) or newest_named(model)
+end
+
+-- → tokens of all owners that are not done, those of this owner
+local function undone(owner)
+  return sum_of(keys.WAITING) + sum_of(keys.HELD), tonumber(call('HGET', keys.OWED, owner) or 0)
+end
+
 -- admit{model, owner} → {per version the model may mean: {version, weight, number of living cores that hold it, number
 -- of them without work}, tokens of all owners that are not done, those of this owner; pauses and who made them}
--- The model is a version, an alias, or the name of a model; they are tried in this order. A closed version takes no new
--- jobs.
+-- A closed version takes no new jobs.
 define('admit', function(ask)
-  local model, found = ask.model, {}
-  local function add_version(version, weight)
-    if call('HEXISTS', keys.CLOSED, version) == 1 then return end
-    local cores = holders_of(version)
-    found[#found + 1] = { version, weight, #cores, #without_work(cores) }
+  local found, means = {}, meaning(ask.model)
+  if means and not string.find(means, ' ', 1, true) then means = means .. ' 1' end
+  for version, weight in string.gmatch(means or '', '(%S+) (%S+)') do
+    if call('HEXISTS', keys.CLOSED, version) == 0 then
+      local cores = holders_of(version)
+      found[#found + 1] = { version, weight, #cores, #without_work(cores) }
+    end
   end
-  local means = call('HEXISTS', keys.MODELS, model) == 1 and model or call('HGET', keys.ALIASES, model)
-    or newest_named(model)
-  if means and string.find(means, ' ', 1, true) then
-    for version, weight in string.gmatch(means, '(%S+) (%S+)') do add_version(version, weight) end
-  elseif means then
-    add_version(means, '1')
-  end
-  local outstanding, own = sum_of(keys.WAITING) + sum_of(keys.HELD), tonumber(call('HGET', keys.OWED, ask.owner) or 0)
+  local outstanding, own = undone(ask.owner)
   return { found, outstanding, own, call('HGETALL', keys.PAUSED) }
 end, 'no-writes')
+
+-- Whether a job may be taken without an admission of its own: what it assumes, {model, tokens, most, own_most}, is still
+-- true. The model means this version alone, a core holds it, nothing is paused, and the tokens are within both bounds.
+function admission.is_as_assumed(assumed, version, owner)
+  if meaning(assumed.model) ~= version or not is_held(version) or call('EXISTS', keys.PAUSED) == 1 then return false end
+  local outstanding, own = undone(owner)
+  return outstanding + assumed.tokens <= assumed.most and own + assumed.tokens <= assumed.own_most
+end
 
 -- drain_rates{seconds} → {tokens answered in each of the last full seconds, newest first; speeds of the cores with
 -- work, or if there is none, the speed that a core told last}

@@ -55,14 +55,14 @@ local function retain(job)
 end
 
 -- Tell all who wait for a job that it has ended: its id. To the API process that submitted it for a caller who waits
--- (`tell`) the job's fields and the result of its only item follow as JSON, which saves a trip.
+-- (`tell`) the job's fields as JSON and, in the next line, the result of its only item follow, which saves a trip.
 local MOST_TOLD_BYTES = 8192
 local function tell_end(id, job)
   call('PUBLISH', keys.done(id), id)
   if not job.tell then return end
   local results, message = keys.results(id), id
   if job.total == '1' and call('HSTRLEN', results, 0) <= MOST_TOLD_BYTES then
-    message = id .. ' ' .. cjson.encode({ call('HGETALL', keys.job(id)), call('HGET', results, 0) })
+    message = id .. ' ' .. cjson.encode(call('HGETALL', keys.job(id))) .. '\n' .. (call('HGET', results, 0) or '')
   end
   call('PUBLISH', keys.done(job.tell), message)
 end
@@ -108,7 +108,7 @@ end
 -- Store the results of one slice of work; return true if its job still wants them. The last ones finish the job.
 -- Others report its progress, unless that was done a moment ago (`notified_ms`, set when the job began). `commit` is the
 -- call of the core that answered, if there is one.
-reads('settle', { 'status', 'notified_ms', 'version', 'results_window' })
+reads('settle', { 'status', 'notified_ms', 'version', 'results_window', 'succeeded', 'failed', 'left' })
 function jobs.settle(id, first, blob, succeeded, failed, ttl, commit)
   local job = read_job('settle', id)
   if not is_open(job.status) then return false end
@@ -117,13 +117,13 @@ function jobs.settle(id, first, blob, succeeded, failed, ttl, commit)
   count_items(job.version, '|failed', failed)
   count('corelane_result_bytes_total|', job.version, #blob)
   if job.results_window then add(keys.WINDOWED, job.version, -(succeeded + failed)) end
-  local ok = call('HINCRBY', job.key, 'succeeded', succeeded)
-  local lost = call('HINCRBY', job.key, 'failed', failed)
+  local ok, lost, left = job.succeeded + succeeded, job.failed + failed, job.left - succeeded - failed
+  call('HSET', job.key, 'succeeded', ok, 'failed', lost, 'left', left)
   hooks.settle(job, {
     first = first, blob = blob, succeeded = succeeded, failed = failed, commit = commit,
     is_first_failure = failed > 0 and lost == failed,
   })
-  if call('HINCRBY', job.key, 'left', -(succeeded + failed)) == 0 then
+  if left == 0 then
     finish(id, ok > 0 and 'succeeded' or 'failed', ttl, commit)
   elseif now_ms() - tonumber(job.notified_ms or 0) >= PROGRESS_MS then
     call('HSET', job.key, 'notified_ms', now_ms())
@@ -198,12 +198,12 @@ local function list_job(job, ask)
   return expires_ms
 end
 
--- submit{job, version, envelope, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, input,
+-- submit{job, version, assumed, envelope, expires_in_ms, file, file_tokens, once, fingerprint, once_ttl_s, input,
 -- fields, firsts}, ref…, payload… → {1 if new, created_ms, expires_ms or nil}, or {-1, `JOB FINGERPRINT` of the holder of
 -- `once`}
 -- Writes the job, its refs in the lanes and the bells, in one step. A few payloads come with the call: `firsts` are
 -- their first items. Others were written just before, or are in a file from which the keeper feeds them. A version that
--- was closed since the job was admitted does not take it. `once` is a key that one job may hold. `fields` are written
+-- was closed since the job was admitted does not take it, nor if something `assumed` is not true. `once` is a key that one job may hold. `fields` are written
 -- to the job's hash. With `input` its items are at a URL, and are read from there first.
 define('submit', function(ask, args)
   local id, fields = ask.job, ask.fields
@@ -211,7 +211,9 @@ define('submit', function(ask, args)
   if call('EXISTS', job.key) == 1 then return { 0, unpack(call('HMGET', job.key, 'created_ms', 'expires_ms')) } end
   local held = find_holder(ask)
   if held then return held end
-  if call('HEXISTS', keys.CLOSED, ask.version) == 1 then
+  local assumed = ask.assumed
+  if call('HEXISTS', keys.CLOSED, ask.version) == 1
+    or assumed and not admission.is_as_assumed(assumed, ask.version, fields.owner) then
     return redis.error_reply('VERSIONCLOSED ' .. ask.version .. ' takes no more jobs')
   end
   local stays = not fields.results_window

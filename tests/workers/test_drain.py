@@ -269,6 +269,7 @@ def test_returned_work_behind_that_of_a_paused_owner_is_found_in_bounded_steps(
     lone = LoneCore(core.settings, "test/0")
     refs = {ref.owner: ref.encode() for ref, _ in claimed(lone).refs}
     bench.raw.rpush(f"cl:returned:{VERSION}", *[refs["theirs"]] * 450, refs["mine"])
+    bench.raw.hincrby("cl:waiting", VERSION, 451 * 64)
     bench.with_link(lambda link: link.run("pause", kind="owner", name="theirs", by="me"))
     claims = [lone.claim([VERSION], linger=False) for _ in range(6)]
     assert [claim and claim.jobs for claim in claims] == [None, None, None, None, [mine], None]

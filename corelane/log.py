@@ -110,7 +110,7 @@ def configure_logging(level: str = "info", style: Literal["auto", "json", "prett
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     if level != "debug":
-        broker_lines()
+        logging.getLogger(BROKER_LOGGER).addFilter(is_no_broker_line)
         for name in CHATTY_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
 
@@ -197,32 +197,9 @@ class Outage:
                     self._log.info(f"{self._event}_back", after_s=round(time.monotonic() - self._since_s, 1))
 
 
-class SparseBrokerLines(logging.Filter):
-    """Lets through one line of Celery's about an unreachable broker per minute; none if ``others_tell``."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.others_tell = False
-        self._told_s = float("-inf")
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Return whether a line is written."""
-        if not record.getMessage().startswith(BROKER_LINES):
-            return True
-        if self.others_tell or time.monotonic() - self._told_s < TELL_AGAIN_S:
-            return False
-        self._told_s = time.monotonic()
-        return True
-
-
-def broker_lines() -> SparseBrokerLines:
-    """Return the filter of Celery's lines about its broker; there is one per process."""
-    logger = logging.getLogger(BROKER_LOGGER)
-    found = [each for each in logger.filters if isinstance(each, SparseBrokerLines)]
-    if not found:
-        logger.addFilter(SparseBrokerLines())
-        return broker_lines()
-    return found[0]
+def is_no_broker_line(record: logging.LogRecord) -> bool:
+    """Leave out Celery's lines about an unreachable broker: loops and cores log each ``Outage`` themselves."""
+    return not record.getMessage().startswith(BROKER_LINES)
 
 
 def hide_inputs(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any
 from celery import Celery, bootsteps
 
 from corelane.errors import Unavailable
-from corelane.log import Outage, broker_lines, get_logger
+from corelane.log import Outage, get_logger
 from corelane.metrics.liveness import LivenessFile
 from corelane.settings import Settings
 from corelane.tracing import Tracer
@@ -187,7 +187,6 @@ class RunLoops(bootsteps.StartStopStep):
             make, grace_s = loops_by_queue.get(queue, (list, 0.0))
             self._loops += make()
             self._grace_s = max(self._grace_s, grace_s)
-        broker_lines().others_tell = bool(self._loops)
         for loop in self._loops:
             loop.start()
         # The worker of a core has no loops; its child writes the liveness file.

@@ -182,35 +182,15 @@ def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[MetricSample]
     for name, metric in m.CORE_WORK.items():
         if name in beat:
             yield MetricSample(metric, float(beat[name]), (core,))
-    for kind, size in _memory(beat.get("memory", "")).items():
-        yield MetricSample(m.CORE_MEMORY, size, (core, kind))
-    device = _object(beat.get("device", ""))
-    if isinstance(device.get("memory_bytes"), int | float):
+    if "memory" in beat:
+        yield MetricSample(m.CORE_MEMORY, float(beat["memory"]), (core, "process"))
+    device = orjson.loads(beat.get("device", "{}"))
+    if "memory_bytes" in device:
         yield MetricSample(m.CORE_MEMORY, device["memory_bytes"], (core, "device"))
-    if isinstance(device.get("utilization"), int | float):
+    if "utilization" in device:
         yield MetricSample(m.CORE_DEVICE, device["utilization"], (core,))
-    for kind, count in _numbers(device.get("errors")).items():
+    for kind, count in device.get("errors", {}).items():
         yield MetricSample(m.CORE_DEVICE_ERRORS, count, (core, kind))
-
-
-def _memory(text: str) -> dict[str, float]:
-    """Read the memory in a heartbeat: bytes by kind as JSON, or only the bytes of the process."""
-    return {"process": float(text)} if text.isdigit() else _numbers(_object(text))
-
-
-def _object(text: str) -> dict[str, Any]:
-    """Read a JSON object that another process wrote; return an empty one if the text is something else."""
-    try:
-        found = orjson.loads(text)
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _numbers(found: object) -> dict[str, float]:
-    if not isinstance(found, dict):
-        return {}
-    return {str(name): value for name, value in found.items() if isinstance(value, int | float)}
 
 
 async def _read_processes(link: CommonLink) -> list[MetricSample]:

@@ -28,8 +28,6 @@ class PendingSlice:
     ref: Ref
     version: str
     ids: Sequence[str | None]
-    #: The slice as it was claimed.
-    slice: ClaimedSlice
     unread: int
     estimate: int
     charged: int
@@ -44,7 +42,7 @@ class PendingSlice:
         """Return a claimed slice of which nothing was read yet."""
         ref, ids = claimed.ref, [item[0] for item in claimed.items]
         estimate = ref.tokens // max(ref.count, 1)
-        return cls(lease, ref, claimed.version, ids, claimed, len(ids), estimate, ref.tokens, task=claimed.options.task)
+        return cls(lease, ref, claimed.version, ids, len(ids), estimate, ref.tokens, task=claimed.options.task)
 
     @property
     def key(self) -> Key:

@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Self
 
 import numpy as np
 
@@ -37,9 +36,6 @@ FIT_AFTER, FORGET_AFTER = 32, 512
 
 #: TorchScript profiles a graph for two passes and runs at full speed from the third.
 WARM_UP_PASSES = 3
-
-#: Microseconds in a second.
-US = 1_000_000
 
 #: The shortest time of a pass, in seconds: the clock may stand still.
 MOMENT_S = 1e-6
@@ -69,24 +65,6 @@ class PassTable:
     seconds: Mapping[Bucket, Sequence[float]]
     token_s: float = 0.0
     shapes: Mapping[Bucket, Sequence[Bucket]] | None = None
-
-    @classmethod
-    def of_shapes(cls, seconds: Mapping[Bucket, float], beside_s: float = 0.0) -> Self:
-        """Return the table of fixed shapes: rows run in the fastest shape that holds them.
-
-        ``beside_s``, the time of the work between two passes, is added to each time.
-        """
-
-        def quickest(length: int, rows: int) -> Bucket:
-            return min(
-                (each for each in seconds if each.length >= length and each.rows >= rows), key=seconds.__getitem__
-            )
-
-        shapes = {
-            bucket: [quickest(bucket.length, rows) for rows in range(1, bucket.rows + 1)] for bucket in tallest(seconds)
-        }
-        table = {bucket: [seconds[each] + beside_s for each in line] for bucket, line in shapes.items()}
-        return cls(table, shapes=shapes)
 
     def shape(self, bucket: Bucket, rows: int) -> Bucket:
         """Return the shape in which this many windows of a bucket run."""
@@ -230,7 +208,8 @@ class PassTimes:
         """Return the table, from costs fitted to all passes. Before the first pass, all windows cost the same."""
         if not self._measured:
             return PassTable({each: [MOMENT_S * (rows + 1) for rows in range(each.rows)] for each in self._ladder})
-        costs = fit([_median(line) for line in self._measured.values()])
+        lines = [sorted(line, key=lambda each: each.seconds / each.work[1]) for line in self._measured.values()]
+        costs = fit([line[len(line) // 2] for line in lines])
 
         def seconds(bucket: Bucket, rows: int) -> float:
             took = _seconds(costs, (1, rows * bucket.length, rows * bucket.length**2))
@@ -240,13 +219,26 @@ class PassTimes:
         return PassTable(by_bucket, costs[1] if self._ragged else 0.0)
 
     def _of_shapes(self, beside_s: float) -> PassTable:
-        """Return the table by the time of each shape; one without recent passes is estimated from its size."""
+        """Return the table of fixed shapes: rows run in the fastest shape that holds them.
+
+        The time of a shape without recent passes is estimated from its size.
+        """
         known = {
             bucket: statistics.median(each.seconds for each in line) for (bucket, _), line in self._measured.items()
         }
         place_s = statistics.median([took / each.places for each, took in known.items()] or [MOMENT_S])
         seconds = {bucket: known.get(bucket, bucket.places * place_s) for bucket in self._ladder}
-        return PassTable.of_shapes(seconds, beside_s)
+
+        def quickest(length: int, rows: int) -> Bucket:
+            return min(
+                (each for each in seconds if each.length >= length and each.rows >= rows), key=seconds.__getitem__
+            )
+
+        shapes = {
+            bucket: [quickest(bucket.length, rows) for rows in range(1, bucket.rows + 1)] for bucket in tallest(seconds)
+        }
+        table = {bucket: [seconds[each] + beside_s for each in line] for bucket, line in shapes.items()}
+        return PassTable(table, shapes=shapes)
 
 
 def fit(passes: Sequence[Measured]) -> tuple[float, ...]:
@@ -272,10 +264,6 @@ def _least_squares(passes: Sequence[Measured]) -> tuple[float, ...]:
 
 def _seconds(costs: Sequence[float], work: Sequence[float]) -> float:
     return sum(cost * amount for cost, amount in zip(costs, work, strict=True))
-
-
-def _median(passes: Sequence[Measured]) -> Measured:
-    return sorted(passes, key=lambda each: each.seconds / each.work[1])[len(passes) // 2]
 
 
 def _slowness(passes: Sequence[Measured], costs: Sequence[float]) -> float:

@@ -29,7 +29,7 @@ from corelane.engine.backends.plugin import added_targets, all_targets
 from corelane.engine.backends.protocol import Backend, Logits, WindowBatch
 from corelane.engine.batching import Share, WaitingItem, next_batch, smallest_fit
 from corelane.engine.buckets import Bucket, cut_to, tallest
-from corelane.engine.passes import WARM_UP_PASSES, ForwardPass, PassTable, PassTimes, choose, warm_ups
+from corelane.engine.passes import WARM_UP_PASSES, ForwardPass, PassTimes, choose, warm_ups
 from corelane.engine.task import UNLIMITED, Query, Ready, Result, RunnerLimits, TaskEngine, Tokenized, Window, failure
 from corelane.errors import ArtifactRefused, RunFailed, SetupError
 from corelane.settings import Settings
@@ -263,10 +263,6 @@ class Runner:
         """Remove a query from progress, with its waiting windows."""
         del self._by_arrival[self._progress.pop(key).waiting.arrival]
 
-    def _most_rows(self, table: PassTable) -> Callable[[Bucket], int]:
-        """Return the rule that says how many rows a batch of a bucket may have."""
-        return partial(table.rows_within, seconds=self._batch_s) if self._flexible_rows else attrgetter("rows")
-
     def charges(self) -> list[Charge]:
         """Return the charges for the queries that were tokenized since the last call."""
         charges, self._charges = self._charges, []
@@ -298,7 +294,8 @@ class Runner:
         waiting = [progress.waiting for progress in self._progress.values()]
         if self._chooses:
             table = self._times.table()
-            rule = partial(choose, table=table, most_rows=self._most_rows(table))
+            most_rows = partial(table.rows_within, seconds=self._batch_s) if self._flexible_rows else attrgetter("rows")
+            rule = partial(choose, table=table, most_rows=most_rows)
             chosen = next_batch(waiting, self._shares, rule, LITTLE_TOKENS)
         else:
             chosen = next_batch(waiting, self._shares, most_tokens=self.most_tokens)

@@ -94,11 +94,6 @@ class ChunkReader:
             self.documents[query.passage] = Document(deque(cut_text(query.text, CHUNK_CHARS)))
         self.documents[query.passage].queries[key] = query
 
-    @property
-    def next_keys(self) -> Collection[Hashable]:
-        """Return the queries about the document that is read next. There must be one."""
-        return self.documents[next(iter(self.documents))].queries.keys()
-
     def read_on(self) -> tuple[Passage, TextTokens, list[tuple[Hashable, Query]]] | None:
         """Tokenize one chunk of the next document. After the last chunk, return its passage, tokens and queries."""
         passage, document = self.documents.popitem(last=False)

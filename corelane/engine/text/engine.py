@@ -153,7 +153,7 @@ class TextEngine(TaskEngine[Any]):
         self._reads_unread = bool(self._unread) and not (self._reads_unread and self._long.documents)
         if self._reads_unread:
             return self._read_unread()
-        self.read_for = self._long.next_keys if self._long.documents else ()
+        self.read_for = next(iter(self._long.documents.values())).queries.keys() if self._long.documents else ()
         if not self.read_for or (read := self._long.read_on()) is None:
             return []
         passage, its_tokens, queries = read
@@ -289,13 +289,10 @@ class TextEngine(TaskEngine[Any]):
                 "into several, or have the operator raise CORELANE_MAX_WINDOWS"
             )
 
-    def _around(self, part: TextPart) -> int:
-        """Return how many tokens stand around a part's text in each of its rows."""
-        return self._single.specials if part.beside is NO_TOKENS else self._pair.specials + len(part.beside)
-
     def _cut_part(self, query: Query, number: int, part: TextPart) -> list[Window]:
         """Return the windows of a part; raise TextTooLong if the text must fit one and does not."""
-        beside, text = self._around(part), len(part.text)
+        beside = self._single.specials if part.beside is NO_TOKENS else self._pair.specials + len(part.beside)
+        text = len(part.text)
         if beside + text <= self._max_length:
             return [Window(0, text, beside + text, number)]
         room, remedy = self._max_length - beside, "shorten it, or cut it into several items"

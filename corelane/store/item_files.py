@@ -20,7 +20,7 @@ from corelane.errors import NotFound, StorageFailed, StoreFull
 from corelane.settings import Settings
 from corelane.store.file_storage import DiskFiles, Storage, Writer, open_storage
 
-#: The folder for items in the storage of files. A file whose name begins with this folder is in that storage.
+#: The folder for items in the storage of files. A file whose name has a folder, this or another, is in that storage.
 FOLDER = "items"
 ELSEWHERE = f"{FOLDER}/"
 
@@ -59,11 +59,6 @@ def decode_line(text: bytes, end_bytes: int = 0) -> ItemLine:
     return ItemLine((item_id, beside, its_text), tokens, end_bytes)
 
 
-def is_elsewhere(file: str) -> bool:
-    """Return whether a file is in the storage of files."""
-    return "/" in file
-
-
 def part_name(file: str, part: int) -> str:
     """Return the name of one part of a file."""
     return f"{file}.{part}"
@@ -79,7 +74,7 @@ class ItemFiles:
 
     def place(self, file: str) -> Storage:
         """Return the storage that holds a file."""
-        return self._far if is_elsewhere(file) else self.near
+        return self._far if "/" in file else self.near
 
     def read(self, file: str, parts: Sequence[int], start: int, most: int) -> bytes:
         """Read up to ``most`` bytes from an offset; empty at the end. ``parts`` are the file's part sizes, if any."""

@@ -146,38 +146,26 @@ def require_primary(role: Any, sentinels: Sentinels) -> None:
 
 def no_primary(error: Exception) -> NoPrimary | None:
     """Return a NoPrimary if an error reply says that the server is no primary, else None."""
-    return NoPrimary(text) if says_no_primary(text := error_text(error)) else None
+    # redis-py cuts off the first word of a reply if it has a class for it.
+    text = f"READONLY {error}" if isinstance(error, redis.exceptions.ReadOnlyError) else str(error)
+    return NoPrimary(text) if says_no_primary(text) else None
 
 
-def error_text(error: Exception) -> str:
-    """Return an error reply as the server sent it: redis-py cuts off the first word if it has a class for it."""
-    text = str(error)
-    return f"READONLY {text}" if isinstance(error, redis.exceptions.ReadOnlyError) else text
-
-
-def connection_options(url: str) -> dict[str, Any]:
-    """Return the arguments of a blocking connection, with its class as ``connection_class``."""
-    return _options(url, BLOCKING)
-
-
-def make_pool(url: str, **more: Any) -> redis.ConnectionPool:
-    """Make a pool of blocking connections; options in the URL take precedence over ``more``."""
-    return redis.ConnectionPool(**(more | _options(url, BLOCKING)))
-
-
-def make_async_pool(url: str, **more: Any) -> redis.asyncio.ConnectionPool:
-    """Make a pool of connections for one event loop."""
-    return redis.asyncio.ConnectionPool(**(more | _options(url, ASYNC)))
-
-
-def _parsed(address: RedisAddress) -> dict[str, Any]:
-    return dict(parse_url(address.url))  # type: ignore[no-untyped-call]
-
-
-def _options(url: str, classes: Mapping[str, Any]) -> dict[str, Any]:
+def connection_options(url: str, classes: Mapping[str, Any] = BLOCKING) -> dict[str, Any]:
+    """Return the arguments of a connection, with its class, one of ``classes``, as ``connection_class``."""
     address = read_address(url)
-    options = _parsed(address)
+    options: dict[str, Any] = dict(parse_url(address.url))  # type: ignore[no-untyped-call]
     options["connection_class"] = classes[address.url.partition("://")[0]]
     if address.sentinels:
         options["sentinels"] = Sentinels(address, options)
     return options
+
+
+def make_pool(url: str, **more: Any) -> redis.ConnectionPool:
+    """Make a pool of blocking connections; options in the URL take precedence over ``more``."""
+    return redis.ConnectionPool(**(more | connection_options(url)))
+
+
+def make_async_pool(url: str, **more: Any) -> redis.asyncio.ConnectionPool:
+    """Make a pool of connections for one event loop."""
+    return redis.asyncio.ConnectionPool(**(more | connection_options(url, ASYNC)))

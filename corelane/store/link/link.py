@@ -240,7 +240,7 @@ class _Wire(asyncio.Protocol):
     def _error_of(self, text: str) -> Exception:
         """Choose the class of an error reply. If the server takes no writes, later calls use a new connection."""
         self.is_retired = self.is_retired or says_no_primary(text)
-        return _error_of(text)
+        return error_of(text)
 
     def pause_writing(self) -> None:
         """Make callers wait, because the buffer is full."""
@@ -282,12 +282,7 @@ async def open_streams(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWr
     return streams
 
 
-def make_parser() -> hiredis.Reader:
-    """Make a parser of replies. Error replies are returned as exceptions of redis-py's classes."""
-    return hiredis.Reader(replyError=_error_of)
-
-
-def _error_of(text: str) -> Exception:
+def error_of(text: str) -> Exception:
     """Choose the class that redis-py would raise for an error reply."""
     if says_no_primary(text):
         return NoPrimary(text)

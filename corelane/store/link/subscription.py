@@ -11,7 +11,7 @@ import hiredis
 import redis.exceptions
 
 from corelane.store.link.connections import NoPrimary
-from corelane.store.link.link import make_parser, open_streams, store_errors
+from corelane.store.link.link import error_of, open_streams, store_errors
 
 #: If Redis sends nothing for this time, in seconds, it is pinged. It must reply to the ping within as long again.
 CHECK_S = 2
@@ -77,7 +77,7 @@ class _Subscription(asyncio.Protocol):
 
     def __init__(self, hear: Callable[[str, str], None]) -> None:
         self._hear = hear
-        self._parser = make_parser()
+        self._parser = hiredis.Reader(replyError=error_of)
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         #: How many times Redis sent anything.
         self.heard = 0

@@ -114,7 +114,7 @@ class World:
         self.link("HSET", "cl:placements", version, placement.model_dump_json())
 
     def manifest(self, version: str) -> str:
-        runner = self.models.runners[version]
+        runner = self.models.table.runners[version]
         assert isinstance(runner, ShelfRunner)
         return runner.manifest
 
@@ -162,7 +162,7 @@ def test_model_of_the_settings_is_loaded_and_known_by_its_names(world: World) ->
     assert (
         world.link("HGET", "cl:aliases", "default") == world.link("HGET", "cl:aliases", "qa-minilm") == b"qa-minilm@1"
     )
-    assert list(world.models.runners) == world.models.claimable() == ["qa-minilm@1"]
+    assert list(world.models.table.runners) == world.models.table.claimable() == ["qa-minilm@1"]
 
 
 def test_version_wanted_later_comes_and_one_not_wanted_leaves_after_its_batch(world: World) -> None:
@@ -171,10 +171,10 @@ def test_version_wanted_later_comes_and_one_not_wanted_leaves_after_its_batch(wo
     world.until(lambda: world.states().get("qa-minilm@2") == "ready")
     world.drop("qa-minilm@1")
     world.until(lambda: world.states()["qa-minilm@1"] == "leaving", busy="qa-minilm@1")
-    assert world.models.claimable() == ["qa-minilm@2"]
-    assert "qa-minilm@1" in world.models.runners
+    assert world.models.table.claimable() == ["qa-minilm@2"]
+    assert "qa-minilm@1" in world.models.table.runners
     world.until(lambda: world.states() == {"qa-minilm@2": "ready"})
-    assert list(world.models.runners) == ["qa-minilm@2"]
+    assert list(world.models.table.runners) == ["qa-minilm@2"]
     assert not world.models.loads.must_restart
 
 
@@ -232,17 +232,17 @@ def test_restarted_core_holds_what_is_wanted_and_what_its_settings_meant_before(
 
 def test_version_is_loaded_anew_beside_what_serves_and_taken_up_between_batches(world: World) -> None:
     world.until(lambda: world.states() == {"qa-minilm@1": "ready"})
-    before = world.models.runners["qa-minilm@1"]
+    before = world.models.table.runners["qa-minilm@1"]
     assert isinstance(before, ShelfRunner)
     world.shelf.manifest = "second"
     world.shelf.open.clear()
     world.renew("qa-minilm@1")
     world.until(lambda: world.states() == {"qa-minilm@1": "reloading"})
-    assert world.models.claimable() == ["qa-minilm@1"]
+    assert world.models.table.claimable() == ["qa-minilm@1"]
     world.shelf.open.set()
     world.until(lambda: world.states() == {"qa-minilm@1": "reloaded"}, busy="qa-minilm@1")
-    assert (world.models.claimable(), world.models.served()) == ([], ["qa-minilm@1"])
-    assert world.models.runners["qa-minilm@1"] is before
+    assert (world.models.table.claimable(), world.models.table.served()) == ([], ["qa-minilm@1"])
+    assert world.models.table.runners["qa-minilm@1"] is before
     world.until(lambda: world.states() == {"qa-minilm@1": "ready"} and before.is_closed)
     assert world.manifest("qa-minilm@1") == world.models.describe()[0]["manifest_sha256"] == "second"
     assert not world.models.loads.must_restart

@@ -242,7 +242,7 @@ class DrainLoop:
         """Return what to send and to ask for; without room nothing is claimed."""
         core, in_flight = self._core, self._in_flight
         # A version that was loaded again is not claimed for until the work in progress is done; here there is none.
-        versions = [] if room is None else core.versions if in_flight.is_empty else core.models.claimable()
+        versions = [] if room is None else core.versions if in_flight.is_empty else core.models.table.claimable()
         turn = self.report.batches % max(len(versions), 1)
         pending = in_flight.pending
         return ExchangeRequest(

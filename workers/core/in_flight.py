@@ -95,7 +95,7 @@ class InFlight:
             tokens[ref.job] = tokens.get(ref.job, 0) + ref.tokens
         runner.admit(queries)
         self._note_charges(runner)
-        self._note_tokenized(version, tokens, began)
+        self._observers.tokenized(TokenizedSlices(version, tokens, *self._passed(began, on_cpu=True)))
 
     def start(self) -> CoreBatch:
         """Start one batch of one model; models take turns."""
@@ -183,10 +183,6 @@ class InFlight:
         for (key, _), charged, tokens in runner.charges():
             if (pending := self.pending.get(key)) is not None:
                 pending.charge(charged, tokens)
-
-    def _note_tokenized(self, version: str, tokens: Mapping[str, int], began: Mark) -> None:
-        tokenized = TokenizedSlices(version, tokens, *self._passed(began, on_cpu=True))
-        self._observers.tokenized(tokenized)
 
     def _mark(self) -> Mark:
         return self._clock(), self._cpu_clock()

@@ -92,13 +92,6 @@ class HandBack:
     lost_tokens: int = 0
 
 
-@dataclass(slots=True)
-class Heartbeat:
-    """The fields that a heartbeat reports in addition to the core's state: see ``Announcer.beat``."""
-
-    fields: dict[str, object]
-
-
 class CoreObserver:
     """Base of all observers: its hooks do nothing. Subclasses override those that they need."""
 
@@ -123,8 +116,8 @@ class CoreObserver:
     def hands_back(self, request: HandBack) -> None:
         """Add to what is sent with slices that are handed back."""
 
-    def beats(self, heartbeat: Heartbeat) -> None:
-        """Add to a heartbeat. This is called on the heartbeat's own thread."""
+    def beats(self, fields: dict[str, object]) -> None:
+        """Add to the fields of a heartbeat (see ``Announcer.beat``). This is called on the heartbeat's own thread."""
 
     def close(self) -> None:
         """Send what is left, because the process ends."""

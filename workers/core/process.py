@@ -22,7 +22,6 @@ import orjson
 from corelane.artifacts.instructions import host_kind
 from corelane.artifacts.remote import RemoteRoot
 from corelane.domain.dispatch import Core
-from corelane.engine.runner import Runner
 from corelane.engine.task import RunnerLimits
 from corelane.errors import CoreBusy, CoreLost, RuntimeLost, Unavailable
 from corelane.log import Outage, PassedOver, get_logger
@@ -40,7 +39,7 @@ from workers.core.duplicate_host import DuplicateHostWatch
 from workers.core.faults import FaultHistory, FaultRecord, after_begin, after_end, after_fault, after_start
 from workers.core.heartbeat import Vitals
 from workers.core.measures import CoreMetrics, JobLog
-from workers.core.observer import CoreObserver, Heartbeat, ObservedCore, ObserverFactory, Observers
+from workers.core.observer import CoreObserver, ObservedCore, ObserverFactory, Observers
 from workers.models.life import ModelState
 from workers.models.runners import Loader
 from workers.models.serving import CoreModels
@@ -90,6 +89,8 @@ class CoreProcess:
         plans = partial(Plans, settings, str(core), bell)
         self._loader = loader = loader or make_loader(settings)
         self.models = CoreModels(settings, loader, plans, str(core), self.lose, self.outage, self.recorder)
+        #: The runners by version; only the drain's thread uses them.
+        self.runners = self.models.table.runners
         self.dispatch = Dispatch(settings, str(core))
         #: The leases in progress. The heartbeat renews them unless one batch takes too long.
         self.leases: list[str] = []
@@ -124,14 +125,9 @@ class CoreProcess:
         self._thread = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
 
     @property
-    def runners(self) -> dict[str, Runner]:
-        """Return the runners by version; only the drain's thread uses them."""
-        return self.models.runners
-
-    @property
     def versions(self) -> list[str]:
         """Return the versions that this core serves."""
-        return self.models.served()
+        return self.models.table.served()
 
     @property
     def state(self) -> str:
@@ -252,7 +248,7 @@ class CoreProcess:
         say(f"core_{state}", core=str(self.core), code=error.code, detail=history.reason)
         try:
             if error is not self.lost:
-                self.models.absolve()
+                self.models.loads.absolve()
             self.dispatch.leave(self.versions, self.bell)
             self._beat()
             with self._lock:
@@ -331,10 +327,10 @@ class CoreProcess:
             if self._closing.is_set():
                 # A heartbeat would bring a core back that has just left.
                 return BeatReply("")
-            heartbeat = Heartbeat(self._fields())
-            self.observers.beats(heartbeat)
+            fields = self._fields()
+            self.observers.beats(fields)
             return self._announcer.beat(
-                heartbeat.fields,
+                fields,
                 versions,
                 [] if stuck else self.leases,
                 self.vitals.speed(),

@@ -9,10 +9,8 @@ earlier claims are answered. If it cannot be loaded again, it is still served as
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.artifacts.manifest import model_name
-from workers.models.runners import Loader
-from corelane.engine.runner import Runner
+from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.errors import CorelaneError, CoreLost, RuntimeLost, Unavailable
 from corelane.log import Outage, get_logger
 from corelane.metrics.recorder import Recorder
@@ -21,6 +19,7 @@ from corelane.store.plans import Plan, Plans
 from workers.models.desired import DesiredModel, decide, is_settled
 from workers.models.life import ModelEvent, ModelState
 from workers.models.loader import ModelLoader, log_failure
+from workers.models.runners import Loader
 from workers.models.table import ModelEntry, ModelTable
 
 log = get_logger(__name__)
@@ -54,13 +53,6 @@ class CoreModels:
         self._unresolved: dict[str, str] = {}
         self._revision: str | None = None
         self._is_settled = False
-        #: Runners by version; only the drain's thread uses them.
-        self.runners: dict[str, Runner] = self.table.runners
-        #: The versions that this core claims work for, and those that it serves, which are more during a
-        #: replacement.
-        self.claimable, self.served = self.table.claimable, self.table.served
-        #: Note that the load in progress does not end this process, so that it does not count against the model.
-        self.absolve = self.loads.absolve
 
     def start(self) -> None:
         """Resolve the models in the settings, and begin to load them all at once; raises Unavailable."""

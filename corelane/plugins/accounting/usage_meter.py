@@ -7,7 +7,7 @@ them by tokens. What is spent on a job that is dropped counts for nobody.
 from collections.abc import Collection, Mapping
 
 from corelane.store.dispatch import ExchangeRequest
-from workers.core.observer import CoreBatch, CoreObserver, HandBack, Heartbeat, TokenizedSlices, Trip
+from workers.core.observer import CoreBatch, CoreObserver, HandBack, TokenizedSlices, Trip
 
 #: Microseconds in a second.
 US = 1_000_000
@@ -56,9 +56,9 @@ class UsageMeter(CoreObserver):
         jobs = dict.fromkeys(ref.job for ref, _ in request.refs)
         request.lost_tokens = sum(self._spent.pop(job, (0, 0.0))[0] for job in jobs)
 
-    def beats(self, heartbeat: Heartbeat) -> None:
+    def beats(self, fields: dict[str, object]) -> None:
         """Report the core seconds of the process."""
-        heartbeat.fields["core_s"] = round(self.core_s, 6)
+        fields["core_s"] = round(self.core_s, 6)
 
     def _report(self, job: str) -> list[int]:
         tokens, core_s = self._spent[job]

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
 from typing import TypeVar
 
-from workers.models.runners import Loader
 from corelane.errors import CoreBusy, CorelaneError, CoreLost, LoadFailed, RuntimeLost, Unavailable
 from corelane.log import Outage, get_logger
 from corelane.metrics.definitions import MODEL_LOAD_S, MODEL_LOADS
@@ -23,6 +22,7 @@ from corelane.metrics.recorder import Recorder
 from corelane.store.plans import Plans
 from workers.models.desired import DesiredModel
 from workers.models.life import ModelEvent
+from workers.models.runners import Loader
 from workers.models.table import ModelTable, Retired
 
 log = get_logger(__name__)

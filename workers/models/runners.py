@@ -9,9 +9,8 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from corelane.artifacts.calibration import read_calibration
+from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.instructions import AUTO_KIND, host_kind
 from corelane.artifacts.manifest import (
     COMPILE_HERE,
@@ -22,14 +21,12 @@ from corelane.artifacts.manifest import (
     missing_instructions,
     outgrown,
 )
-from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.remote import RemoteRoot
 from corelane.engine.backends.plugin import added_targets
 from corelane.engine.backends.protocol import Backend
-from corelane.engine.runner import open_backend
 from corelane.engine.memory import resident_bytes
 from corelane.engine.null import NullRunner
-from corelane.engine.runner import Runner
+from corelane.engine.runner import Runner, open_backend
 from corelane.engine.task import UNLIMITED, RunnerLimits
 from corelane.errors import ArtifactRefused, CorelaneError
 from corelane.log import get_logger

@@ -11,7 +11,7 @@ from typing import Any
 
 from corelane.engine.runner import Runner
 from corelane.log import get_logger
-from workers.models.desired import VersionStatus, DesiredModel
+from workers.models.desired import DesiredModel, VersionStatus
 from workers.models.life import CLAIMING, SERVING, TO_LOAD, TO_SWAP, ModelEvent, ModelState, next_state
 
 log = get_logger(__name__)

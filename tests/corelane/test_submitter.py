@@ -22,11 +22,7 @@ from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.store import JobStore
 from corelane.store.jobs.submission import Admission, Submission
 from corelane.store.link.link import AsyncLink
-from corelane.submitting.submitter import (
-    Submitted,
-    Submitter,
-    drained_before,
-)
+from corelane.submitting.submitter import Submitted, Submitter, drained_before
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import VERSION, Bench, announce, answered, claimed
 from tests.tools.question_jobs import QuestionHead

@@ -240,7 +240,7 @@ def cpu_us_since(before: Figures, running: Serving, items: int, prefix: str = ""
 
 
 class Connection:
-    """A connection that stays open, and is opened again after a pause in which a server may close it."""
+    """A connection that stays open, and is opened again once the server closes it, or may have in a pause."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -250,11 +250,11 @@ class Connection:
     def _connect(self) -> None:
         self._socket = socket.create_connection(self._address, timeout=120)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._used_at = time.monotonic()
+        self._used_at, self._is_over = time.monotonic(), False
 
     def call(self, method: str, path: str, body: bytes = b"", **headers: str) -> Any:
         """Return the answer's JSON; raise RuntimeError for a problem. Head and body go out in one piece."""
-        if time.monotonic() - self._used_at > IDLE_S:
+        if self._is_over or time.monotonic() - self._used_at > IDLE_S:
             self._socket.close()
             self._connect()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -264,7 +264,7 @@ class Connection:
         with http.client.HTTPResponse(self._socket, method=method) as response:
             response.begin()
             content = response.read()
-        self._used_at = time.monotonic()
+        self._used_at, self._is_over = time.monotonic(), response.will_close
         if response.status >= 400:
             raise RuntimeError(content.decode())
         return orjson.loads(content) if content else None

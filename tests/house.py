@@ -34,8 +34,8 @@ OUTSIDE = ("cli", "client", "plugins")
 
 #: Each figure's limit and its goal. The share of tests rose while features went before their tests were cut.
 LIMITS: Mapping[str, tuple[float, float]] = {
-    "lines: product": (54_160, 51_000),
-    "lines: core": (26_545, 25_000),
+    "lines: product": (54_146, 51_000),
+    "lines: core": (26_531, 25_000),
     "lines: compile": (3_050, 3_050),
     "lines: tasks": (5_540, 5_540),
     "lines: cli, client": (6_540, 5_500),

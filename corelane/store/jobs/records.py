@@ -14,12 +14,17 @@ from corelane.domain.usage import Used
 from corelane.errors import fails_again
 from corelane.tasks.registry import parse_options
 
-#: Fields of a job's hash that may be missing: those that are plain text, and those that are plain numbers.
+#: Fields of a job's hash that are plain text, and those that are plain numbers. Most may be missing.
 TEXTS = (
-    *("name", "retry_of", "asked", "webhook_url", "webhook_events", "file", "input_url", "output_url"),
-    "invalid_items",
+    *("version", "owner", "name", "retry_of", "asked", "webhook_url", "webhook_events", "file"),
+    *("input_url", "output_url", "invalid_items"),
 )
-NUMBERS = ("started_ms", "finished_ms", "expires_ms", "dropped", "keep_s", "kept_until_ms", "fed", "results_window")
+NUMBERS = (
+    *("total", "succeeded", "failed", "canceled", "expired", "dropped", "fed", "results_window", "keep_s"),
+    *("created_ms", "started_ms", "finished_ms", "expires_ms", "kept_until_ms"),
+)
+#: What a job has addresses for, beside itself.
+PARTS = ("results", "cancel", "events", "deliveries", "retry")
 #: Prefix of the fields that count failed items; the error code follows it.
 FAILED = "failed:"
 
@@ -101,16 +106,8 @@ class JobRecord:
         return cls(
             id=job,
             status=JobStatus(values["status"].decode()),
-            version=values["version"].decode(),
-            total=int(values["total"]),
-            created_ms=int(values["created_ms"]),
-            succeeded=int(values["succeeded"]),
-            failed=int(values["failed"]),
-            canceled=int(values["canceled"]),
-            expired=int(values["expired"]),
             options=parse_options(values["options"]),
             metadata=orjson.loads(values["metadata"]),
-            owner=values["owner"].decode(),
             priority=PRIORITIES[int(values["priority"])],
             error=orjson.loads(values["error"]) if "error" in values else None,
             stored_usage=values["usage"].decode() if "usage" in values else None,
@@ -180,20 +177,9 @@ class JobRecord:
                 {"code": code, "count": count, "retryable": not fails_again(code)} for code, count in most_first
             ]
         return shown | {
-            "urls": {
-                "self": home,
-                "results": f"{home}/results",
-                "cancel": f"{home}/cancel",
-                "events": f"{home}/events",
-                "deliveries": f"{home}/deliveries",
-                "retry": f"{home}/retry",
-            },
+            "urls": {"self": home} | {part: f"{home}/{part}" for part in PARTS},
             "options": self.options.by_name(),
             "metadata": self.metadata,
-            "usage": self._usage() if usage else None,
+            "usage": used.shown() if usage and (used := self.used) is not None else None,
             "results": None,
         }
-
-    def _usage(self) -> dict[str, Any] | None:
-        """Return the job's usage so far, as callers see it."""
-        return None if (used := self.used) is None else used.shown()

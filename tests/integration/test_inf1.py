@@ -65,7 +65,7 @@ def test_questions_are_answered_once_each_though_the_device_process_is_killed_tw
         for n in range(QUESTIONS)
     ]
     # So that it does not end before it is killed.
-    inject(machine, on="execute", hang_s=0.05, times=100_000)
+    inject(machine, on="execute", hang_s=0.2, times=100_000)
     killed: list[int] = []
     with Client(inf1_fleet.url) as client:
         job = client.submit(items)

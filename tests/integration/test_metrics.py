@@ -187,7 +187,6 @@ def test_every_counter_equals_the_truth_when_a_worker_is_killed(service: ManyPro
     shown = service.settled()
     assert check_invariants(raw) == []
     jobs = [raw.hgetall(key) for key in raw.scan_iter("cl:job:*", count=1000)]
-    claims = sum(map(int, raw.hvals("cl:turns")))
     for samples in shown:
         assert total(samples, "corelane_jobs_submitted_total") == len(jobs) == sum(JOBS.values())
         assert total(samples, "corelane_items_submitted_total") == ITEMS
@@ -205,7 +204,7 @@ def test_every_counter_equals_the_truth_when_a_worker_is_killed(service: ManyPro
         assert lost > 0
         assert total(samples, "corelane_wasted_tokens_total", reason="core_lost") > 0
         assert total(samples, "corelane_attempts_total", attempt="2") >= lost > 0
-        assert 2 <= total(samples, "corelane_leases_lapsed_total") < claims
+        assert 2 <= total(samples, "corelane_leases_lapsed_total") <= lost
         posts = {"method": "POST", "route": "/v1/jobs"}
         assert total(samples, "corelane_http_requests_total", status="202", **posts) == statuses["202"]
         assert total(samples, "corelane_http_request_seconds_count", **posts) == statuses["202"]

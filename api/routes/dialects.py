@@ -19,7 +19,7 @@ from api.requests import PlainRequest, SubmitRequest, faults_of_body
 from api.state import AppState
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Job, JobHead
-from corelane.errors import NotInTime, WrongTask
+from corelane.errors import NotInTime, NotReady, WrongTask
 from corelane.log import get_logger
 from corelane.store.jobs.submission import Submission
 from corelane.submitting.submitter import Submitted
@@ -91,7 +91,7 @@ async def respond(dialect: Dialect, request: PlainRequest, body: Any, wait: Call
     asked_again = None if dialect.is_own else (f"{owner} {dialect.path} {named}", await request.body())
     try:
         submitted = await ask(state, job, wait, asked_again)
-    except WrongTask:
+    except (NotReady, WrongTask):
         if model or not assumed:
             raise
         head = head.model_copy(update={"model": await submitter.tasks.default_of(task)})

@@ -4,6 +4,7 @@ No process keeps gauges itself. So every process shows the same values, and a pr
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -182,15 +183,16 @@ def _core_samples(beat: Mapping[str, Any], work: Work) -> Iterator[MetricSample]
     for name, metric in m.CORE_WORK.items():
         if name in beat:
             yield MetricSample(metric, float(beat[name]), (core,))
-    if "memory" in beat:
-        yield MetricSample(m.CORE_MEMORY, float(beat["memory"]), (core, "process"))
-    device = orjson.loads(beat.get("device", "{}"))
-    if "memory_bytes" in device:
-        yield MetricSample(m.CORE_MEMORY, device["memory_bytes"], (core, "device"))
-    if "utilization" in device:
-        yield MetricSample(m.CORE_DEVICE, device["utilization"], (core,))
-    for kind, count in device.get("errors", {}).items():
-        yield MetricSample(m.CORE_DEVICE_ERRORS, count, (core, kind))
+    with suppress(ValueError, TypeError, AttributeError):  # What one core says wrongly hides no other core.
+        if "memory" in beat:
+            yield MetricSample(m.CORE_MEMORY, float(beat["memory"]), (core, "process"))
+        device = orjson.loads(beat.get("device", "{}"))
+        if (held := device.get("memory_bytes")) is not None:
+            yield MetricSample(m.CORE_MEMORY, float(held), (core, "device"))
+        if (share := device.get("utilization")) is not None:
+            yield MetricSample(m.CORE_DEVICE, float(share), (core,))
+        for kind, count in device.get("errors", {}).items():
+            yield MetricSample(m.CORE_DEVICE_ERRORS, float(count), (core, kind))
 
 
 async def _read_processes(link: CommonLink) -> list[MetricSample]:

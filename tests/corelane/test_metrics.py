@@ -238,7 +238,10 @@ def test_heartbeat_tells_of_memory_and_of_the_device(bench: Bench) -> None:
     bench.core("a/0")
     device = '{"utilization": 0.5, "memory_bytes": 7, "errors": {"ecc": 2}}'
     Announcer(bench.settings, "a/0").beat({"state": "idle", "memory": 5, "device": device}, [VERSION], [])
+    for number, odd in enumerate(("?", "7", "null", '{"utilization": "much"}'), 1):
+        Announcer(bench.settings, f"a/{number}").beat({"state": "idle", "device": odd}, [VERSION], [])
     _, gauges = show(bench)
+    assert gauges["corelane_core_up", "a/4"] == 1
     assert gauges["corelane_core_memory_bytes", "a/0", "process"] == 5
     assert gauges["corelane_core_memory_bytes", "a/0", "device"] == 7
     assert gauges["corelane_core_device_utilization_ratio", "a/0"] == 0.5
@@ -378,7 +381,7 @@ def test_core_that_says_good_bye_is_gone_at_once_and_nothing_waits_in_its_queue(
     assert gauges["corelane_core_up", "b/0"] == 0
     bench.age(1000)
     bench.upkeep.prune()
-    assert not bench.raw.exists("cl:cores", "core.b.0", "cl:speeds", "cl:turns", "cl:claimed")
+    assert not bench.raw.exists("cl:cores", "core.b.0", "cl:speeds", "cl:claimed")
 
 
 def test_claim_that_is_handed_back_is_no_attempt(bench: Bench) -> None:

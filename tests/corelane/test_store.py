@@ -231,7 +231,7 @@ def test_final_job_with_a_webhook_has_one_delivery_due(bench: Bench) -> None:
 
 def test_full_redis_refuses_with_a_sentence_and_keeps_nothing(bench: Bench) -> None:
     bench.raw.config_set("maxmemory", 1)
-    bench.raw.function_flush()  # The library reads the memory anew only every 100 ms.
+    bench.raw.function_flush()  # Makes the library forget how much memory it saw up to 100 ms ago.
     try:
         with pytest.raises(StoreFull, match="full"):
             bench.submit(1)

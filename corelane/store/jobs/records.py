@@ -16,7 +16,7 @@ from corelane.tasks.registry import parse_options
 
 #: Fields of a job's hash that are plain text, and those that are plain numbers. Most may be missing.
 TEXTS = (
-    *("version", "owner", "name", "retry_of", "asked", "webhook_url", "webhook_events", "file"),
+    *("version", "name", "retry_of", "asked", "webhook_url", "webhook_events", "file"),
     *("input_url", "output_url", "invalid_items"),
 )
 NUMBERS = (
@@ -27,8 +27,6 @@ NUMBERS = (
 PARTS = ("results", "cancel", "events", "deliveries", "retry")
 #: Prefix of the fields that count failed items; the error code follows it.
 FAILED = "failed:"
-
-
 PRIORITIES = tuple(Priority)
 
 
@@ -108,6 +106,7 @@ class JobRecord:
             status=JobStatus(values["status"].decode()),
             options=parse_options(values["options"]),
             metadata=orjson.loads(values["metadata"]),
+            owner=values["owner"].decode(),
             priority=PRIORITIES[int(values["priority"])],
             error=orjson.loads(values["error"]) if "error" in values else None,
             stored_usage=values["usage"].decode() if "usage" in values else None,
@@ -141,7 +140,6 @@ class JobRecord:
         Addresses are relative to the service.
         """
         home = f"/v1/jobs/{self.id}"
-        is_final = self.status.is_final
         shown: dict[str, Any] = {
             "object": "job",
             "id": self.id,
@@ -168,7 +166,7 @@ class JobRecord:
             "retry_of": self.retry_of,
         }
         if self.input_url is not None:
-            shown["input"] = describe_input(self.input_url, self.input, is_final=is_final).model_dump()
+            shown["input"] = describe_input(self.input_url, self.input, is_final=self.status.is_final).model_dump()
         if self.output_url is not None:
             shown["output"] = describe_output(self.output_url, self.output).model_dump()
         if self.failures:

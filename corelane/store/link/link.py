@@ -39,7 +39,7 @@ REFUSED = re.compile(r"MEMORYFULL (\d+) (\d+) (\d+)")
 
 
 class VersionClosed(UnknownModel):
-    """A version stopped taking jobs between the admission of a job and its submission; admit the job again."""
+    """A job's version takes no jobs any more, or what the job assumed about it is over: admit the job again."""
 
 
 class CommonLink:

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from compile.tasks.sentence_files import SENTENCE_FILES
 from compile.tasks.task import compile_task, task_of
 from corelane.artifacts.calibration import SHIPPED_NAME, parse_calibration
 from corelane.artifacts.manifest import FINGERPRINT_CHARS, digest_file
@@ -37,9 +38,6 @@ SMALL_FILES = (
     "merges.txt",
     "*.model",
 )
-
-#: The files that the format of sentence-transformers adds to a model.
-SENTENCE_FILES = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "*_*/config.json")
 
 #: Weight files, by preference: a later kind counts only if there is no file of an earlier one.
 WEIGHTS = (

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from compile.model.source import find_source
 from corelane.artifacts.manifest import Artifact
 from corelane.engine.runner import Runner, open_backend
 from corelane.engine.task import Query, Window
@@ -96,13 +97,34 @@ def test_scores_are_made_as_the_model_says_unless_asked_otherwise(config: Any, m
     logits = official_scores(folder, QUERY, TEXTS, raw=True)
     assert official_scores(folder, QUERY, TEXTS) == pytest.approx(list(map(makes, logits)), abs=1e-5)
     queries = [asked(QUERY, TEXTS, function=how) for how in (None, "none", "sigmoid")]
-    # Cross-encoders have this file too, if a later sentence-transformers saved them.
-    (folder / "modules.json").write_text("[]")
     results = answer(compiled(folder, tmp_path / "data"), queries)
     for result, how in zip(results, (makes, float, sigmoid), strict=True):
         for place in result["ranking"]:
             assert place["score"] == pytest.approx(how(logits[place["index"]]), abs=1e-4)
     assert len({tuple(place["index"] for place in result["ranking"]) for result in results}) == 1
+
+
+@pytest.mark.parametrize("function", ["Identity", "Sigmoid"])
+@pytest.mark.parametrize("before", [{}, {"sentence_transformers": {"activation_fn": "torch.nn.Sigmoid"}}], ids=str)
+def test_scores_are_made_as_todays_library_saves_it(before: Any, function: str, tmp_path: Path) -> None:
+    """Since 6.x the function stands in a file of its own, which is part of the version."""
+    import torch
+    from sentence_transformers import CrossEncoder
+
+    plain, folder = ranker(tmp_path, larger=8.0, **before), tmp_path / "saved"
+    CrossEncoder(str(plain), device="cpu", activation_fn=getattr(torch.nn, function)()).save_pretrained(str(folder))
+    assert find_source(str(folder)).task == "text-ranking"
+    expected = official_scores(folder, QUERY, TEXTS)
+    [result] = answer(compiled(folder, tmp_path / "data"), [asked(QUERY, TEXTS)])
+    assert {each["index"]: each["score"] for each in result["ranking"]} == pytest.approx(
+        dict(enumerate(expected)), abs=2e-4
+    )
+    version = find_source(str(folder)).version
+    settings = folder / "config_sentence_transformers.json"
+    settings.write_text(settings.read_text().replace(function, "Tanh"))
+    assert find_source(str(folder)).version != version
+    with pytest.raises(ModelRefused, match=r"Tanh, which is not known"):
+        compiled(folder, tmp_path / "data")
 
 
 def test_best_few_texts_are_returned_with_their_text(bert: Artifact) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 
 from compile.tasks.question_answering.samples import TEXTS
+from compile.tasks.sentence_files import MODULES, NETWORK_SETTINGS, SETTINGS, list_modules, read_file, read_network
 from compile.tasks.task import Row
 from compile.tasks.text_classification.task import ClassificationHead
 from compile.tasks.texts import LIGHTHOUSE
@@ -17,7 +18,7 @@ from corelane.tasks.text_classification.wire import Function
 from corelane.tasks.text_ranking.task import TextRanking
 from corelane.tasks.text_ranking.wire import RankingOptions
 
-#: What makes a score of a logit, by the last part of the name that sentence-transformers has for it.
+#: What makes a score of a logit, by the class of torch that sentence-transformers names.
 FUNCTIONS: Mapping[str, Function] = {"Identity": "none", "Sigmoid": "sigmoid"}
 
 
@@ -28,23 +29,28 @@ class Ranking(ClassificationHead):
     trained_to = "rank texts"
     short_texts = False
     ranks = True
+    files = (MODULES, SETTINGS, *NETWORK_SETTINGS)
 
-    def check(self, label: str, folder: Path, config: Any) -> None:  # noqa: ARG002
+    def check(self, label: str, folder: Path, config: Any) -> None:
         """Refuse a classifier of several labels, and scores that are made in a way not known here."""
         if config.num_labels != 1:
             raise ModelRefused(
                 f"{label} gives {config.num_labels} logits for a query and a text, and {self.name} needs one: texts "
                 "are sorted by it. A model of several labels can be compiled with `--task text-classification`"
             )
-        if (named := activation_of(config)).rpartition(".")[2] not in FUNCTIONS:
-            raise ModelRefused(
-                f"{label} makes scores with {named}, which is not known here: its config.json needs "
-                f"{' or '.join(FUNCTIONS)}"
-            )
+        function_of(label, folder, config)
+        kinds = [module.kind for module in list_modules(label, folder)]
+        if kinds not in ([], ["Transformer"]):
+            raise ModelRefused(f"{label} makes scores by {', '.join(kinds)}: Corelane does Transformer alone")
+        own = settings_of(label, folder)
+        if own and read_network(label, folder, "sequence-classification")["lowercase"]:
+            raise ModelRefused(f"{label} makes its texts lower case beside its tokenizer, which Corelane does not")
+        if (own.get("prompts") or {}).get(own.get("default_prompt_name")):
+            raise ModelRefused(f"{label} puts a prompt before each query, which Corelane does not")
 
-    def facts(self, folder: Path, config: Any) -> dict[str, Any]:  # noqa: ARG002
+    def facts(self, folder: Path, config: Any) -> dict[str, Any]:
         """Return the function that makes a score of a logit."""
-        return {"function": FUNCTIONS[activation_of(config).rpartition(".")[2]]}
+        return {"function": function_of(folder.name, folder, config)}
 
     def samples(self) -> list[Query]:
         """Return sample questions as queries, each with its own passage and another one."""
@@ -62,11 +68,26 @@ class Ranking(ClassificationHead):
         return {item: -number for item, (_, number) in best.items()}
 
 
-def activation_of(config: Any) -> str:
-    """Return the name of sentence-transformers' score function: by the config's newer key, or else the older one."""
-    own = getattr(config, "sentence_transformers", None) or {}
-    named = own.get("activation_fn") or getattr(config, "sbert_ce_default_activation_function", None)
-    return str(named or "Sigmoid")
+def settings_of(label: str, folder: Path) -> Mapping[str, Any]:
+    """Return the settings of a cross-encoder that sentence-transformers saved from 6 on; empty for older ones."""
+    own: Mapping[str, Any] = read_file(label, folder / SETTINGS) if (folder / MODULES).is_file() else {}
+    return own if own.get("model_type") == "CrossEncoder" else {}
+
+
+def function_of(label: str, folder: Path, config: Any) -> Function:
+    """Return what makes scores, by the newest of the three places that say it; raise ModelRefused if unknown."""
+    older = getattr(config, "sentence_transformers", None) or {}
+    oldest = getattr(config, "sbert_ce_default_activation_function", None)
+    named = settings_of(label, folder).get("activation_fn") or older.get("activation_fn", oldest)
+    if named is None:
+        return "sigmoid"
+    library, _, kind = str(named).rpartition(".")
+    if library.partition(".")[0] != "torch" or kind not in FUNCTIONS:
+        raise ModelRefused(
+            f"{label} makes scores with {named}, which is not known here: its settings need torch's "
+            f"{' or '.join(FUNCTIONS)}"
+        )
+    return FUNCTIONS[kind]
 
 
 TASK = Ranking()

@@ -1,0 +1,97 @@
+"""The files that sentence-transformers adds to a model: which modules it has, and the settings beside them.
+
+A module's class is named by its path, which differs between versions of the library; its last part does not.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from corelane.errors import ModelRefused
+
+MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
+
+#: The settings of the network's texts: the library reads the first of these files that says anything.
+NETWORK_SETTINGS = tuple(
+    f"sentence_{kind}_config.json"
+    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+
+#: The folder of a module, as the library names it. Only files in such folders belong to a model's version.
+MODULE_FOLDER = re.compile(r"[^/\\]*_[^/\\]*")
+
+#: All files of this format that change results.
+SENTENCE_FILES = (
+    MODULES,
+    SETTINGS,
+    *NETWORK_SETTINGS,
+    *(f"*_*/{name}" for name in ("config.json", "model.safetensors", "pytorch_model.bin")),
+)
+
+#: What of the network's settings may be there: what is read, and what changes no result.
+KNOWN = {"max_seq_length", "do_lower_case", "transformer_task", "modality_config", "module_output_name", "unpad_inputs"}
+
+#: The same for arguments of transformers: they choose kernels or how files are fetched.
+HARMLESS = {
+    *("attn_implementation", "torch_dtype", "dtype", "trust_remote_code", "add_pooling_layer"),
+    *("use_fast", "padding_side"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """One module that a text goes through; ``folder`` has its files."""
+
+    kind: str
+    folder: Path
+
+
+def read_file(label: str, path: Path) -> Any:
+    """Return what a JSON file says, or an empty dict if it does not exist; raise ModelRefused if it is unreadable."""
+    try:
+        return json.loads(path.read_bytes()) if path.is_file() else {}
+    except (OSError, ValueError) as error:
+        raise ModelRefused(f"{path.name} of {label} cannot be read: {error}") from error
+
+
+def list_modules(label: str, folder: Path) -> Sequence[Module]:
+    """Return a model's modules in order, the network first; none if it lacks the file. Raises ModelRefused."""
+    listed = read_file(label, folder / MODULES)
+    try:
+        kinds = [str(module["type"]).rpartition(".")[2] for module in listed]
+        paths = [str(module["path"]) for module in listed]
+    except (TypeError, KeyError):
+        raise ModelRefused(f"{MODULES} of {label} makes no sense: each module needs `type` and `path`") from None
+    if paths and paths[0]:
+        raise ModelRefused(f"{label} has its network in the folder {paths[0]!r}: move its files beside {MODULES}")
+    if unknown := [path for path in paths[1:] if not MODULE_FOLDER.fullmatch(path)]:
+        raise ModelRefused(f"{label} has a module in the folder {unknown[0]!r}: name it as in `1_Pooling`")
+    return [Module(kind, folder / path) for kind, path in zip(kinds, paths, strict=True)]
+
+
+def read_network(label: str, folder: Path, task: str) -> dict[str, Any]:
+    """Return the settings of the network's texts as facts; raise ModelRefused for those that are not read here.
+
+    ``task`` is the library's own name of what the network is for.
+    """
+    found: Any = next((said for name in NETWORK_SETTINGS if (said := read_file(label, folder / name))), {})
+    arguments: dict[str, Any] = {}
+    for names in (("model_args", "model_kwargs"), ("config_args", "config_kwargs")):
+        arguments |= {key: value for name in names for key, value in (found.pop(name, None) or {}).items()}
+    its_tokenizer = found.pop("processor_kwargs", None) or found.pop("tokenizer_args", None) or {}
+    longest = its_tokenizer.pop("model_max_length", None) or found.get("max_seq_length")
+    asked = {key for key, value in {**found, **arguments, **its_tokenizer}.items() if value not in (None, {})}
+    if unknown := sorted(asked - KNOWN - HARMLESS):
+        raise ModelRefused(
+            f"{label} sets {unknown[0]!r} for its network in sentence_bert_config.json, which Corelane does not read: "
+            "save the model without it"
+        )
+    if (made_for := found.get("transformer_task", task)) != task or not set(found.get("modality_config", ())) <= {
+        "text"
+    }:
+        raise ModelRefused(f"{label} uses its network for {made_for} of other things than texts alone")
+    its_own = read_file(label, folder / "tokenizer_config.json").get("model_max_length")
+    return {"lowercase": bool(found.get("do_lower_case")), "max_length": longest or its_own}

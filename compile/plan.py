@@ -62,7 +62,8 @@ def make_plan(
         raise CompileFailed(f"{name!r} is not a model name: take small letters, digits, `.`, `_` and `-`")
     report(f"loading {source}", 0, FIRST_STEPS + len(given or fitting_buckets(None, fixed_rows=lone_rows)))
     model = load_model(find_source(source, task=task))
-    fitting = fitting_buckets(model.max_positions, fixed_rows=lone_rows, short_texts=model.task.short_texts)
+    limits = [most for most in (model.max_positions, model.task.longest_rows) if most is not None]
+    fitting = fitting_buckets(min(limits, default=None), fixed_rows=lone_rows, short_texts=model.task.short_texts)
     plan = BuildPlan(name, model, wrap(model), given or fitting)
     check_lengths(model, plan.ladder)
     check_runs(model, plan.run_eager, plan.ladder[0])

@@ -42,6 +42,8 @@ class CompileTask(ABC):
     per_token = True
     #: Whether an item is often one sentence, alone in its row.
     short_texts = False
+    #: The longest rows of the default ladder, if they are not the longest that a network reads.
+    longest_rows: int | None = None
     #: Whether the loss of F1 is measured.
     measures_loss = False
     #: Further files of a model that change its results.

@@ -143,7 +143,7 @@ WORD_CHARS_PER_TOKEN = 5
 #: The least that an item costs, however short: a row of 64 tokens. The estimate does not depend on a model.
 LEAST_TOKENS = 64
 
-#: The length of the longest bucket of the default ladder.
+#: The tokens of a window of a long text, as estimated; of a passage that is asked about, its most by default.
 WINDOW_TOKENS = 384
 
 #: The special tokens in ``[CLS] beside [SEP] text [SEP]``.

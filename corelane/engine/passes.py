@@ -43,6 +43,10 @@ MOMENT_S = 1e-6
 #: A shape is slow by itself if at least ``SLOW_PASSES`` passes each took ``SLOW`` times what the others predict.
 SLOW_PASSES, SLOW = 3, 1.2
 
+#: Longer rows are not run to warm up where kernels are shared: one pass of 8,192 tokens takes a core a minute, and the
+#: first one hardly longer than the second.
+WARMED_LENGTH = 512
+
 
 @dataclass(frozen=True, slots=True)
 class ForwardPass:
@@ -103,7 +107,8 @@ def warm_ups(ladder: Sequence[Bucket], *, flexible_rows: bool, rows_share_kernel
     rows of a warm length take only 2 to 5 ms more in their first pass. Warming fewer rows does not change logits.
     """
     alone, full = flexible_rows, not (flexible_rows and rows_share_kernels)
-    return [(bucket, rows) for bucket in ladder for rows, runs in ((1, alone), (bucket.rows, full)) if runs]
+    warmed = ladder if full else [bucket for bucket in ladder if bucket.length <= WARMED_LENGTH] or ladder[:1]
+    return [(bucket, rows) for bucket in warmed for rows, runs in ((1, alone), (bucket.rows, full)) if runs]
 
 
 def choose(

@@ -199,10 +199,14 @@ def test_ladder_ends_where_the_models_positions_do(tiny_model: Path, data: Setti
     buckets = build(str(tiny_model), settings=data, dtype="fp32").manifest.buckets
     assert [f"{bucket.rows}x{bucket.length}" for bucket in buckets] == ["16x64", "10x96", "8x128"]
     assert fitting_buckets(None) == fitting_buckets(512) == parse_buckets(DEFAULT_BUCKETS)
+    assert [str(bucket) for bucket in fitting_buckets(600)[-3:]] == ["2x448", "2x512", "1x600"]
+    assert [str(bucket) for bucket in fitting_buckets(32_768)[-2:]] == ["1x4096", "1x8192"]
+    assert str(fitting_buckets(8192, fixed_rows=True)[-1]) == "2x512"
     fixed = [str(bucket) for bucket in fitting_buckets(128, fixed_rows=True)]
     assert fixed == ["16x64", "10x96", "1x128", "8x128"]
     assert [str(bucket) for bucket in fitting_buckets(64, short_texts=True)] == ["64x16", "32x32", "16x64"]
-    assert [str(bucket) for bucket in fitting_buckets(48, short_texts=True)] == ["16x48"]
+    assert [str(bucket) for bucket in fitting_buckets(48, short_texts=True)] == ["64x16", "32x32", "16x48"]
+    assert [str(bucket) for bucket in fitting_buckets(75)] == ["16x64", "10x75"]
 
 
 def test_family_that_cannot_be_run_is_refused_in_one_sentence(tmp_path: Path, data: Settings) -> None:

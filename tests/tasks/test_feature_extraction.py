@@ -2,6 +2,7 @@
 
 import base64
 import json
+import random
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,7 +34,8 @@ LONG = " ".join(MULTI_SCRIPT[:5] * 3)
 
 def save(folder: Path, kind: str = "bert", *, pooling: Any = "mean", normalize: bool = False, **about: Any) -> Path:
     """Save a tiny model in the format of sentence-transformers, with what ``about`` says of prompts."""
-    save_tiny(kind, "AutoModel", folder)
+    longer = {"max_position_embeddings": about.pop("positions")} if "positions" in about else {}
+    save_tiny(kind, "AutoModel", folder, **longer)
     config: dict[str, Any] = (
         dict(pooling) if isinstance(pooling, Mapping) else {"embedding_dimension": 0, "pooling_mode": pooling}
     )
@@ -182,6 +184,20 @@ def test_long_texts_fail_or_are_read_in_windows(tmp_path: Path) -> None:
             hidden = network(input_ids=row)["last_hidden_state"][0].numpy()
         total = total + hidden.mean(axis=0) * (row.shape[1] - 2)
     assert read["embedding"] == pytest.approx(total / np.linalg.norm(total), abs=1e-4)
+
+
+@pytest.mark.parametrize(("positions", "longest"), [(512, 512), (1400, 1400), (512, 75)])
+def test_default_ladder_reads_what_sentence_transformers_reads(positions: int, longest: int, tmp_path: Path) -> None:
+    folder = save(tmp_path / "tiny", positions=positions, network={"max_seq_length": longest})
+    artifact, model = compiled(folder, tmp_path / "data", buckets="auto"), official(folder)
+    assert artifact.manifest.max_length == longest
+    text = " ".join(random.Random(1).choices(tiny.WHOLE_WORDS, k=longest - 2))
+    assert len(model.tokenizer(text, truncation=False)["input_ids"]) == longest
+    texts = [text, "short"]
+    assert vectors(answer(artifact, texts)) == pytest.approx(model.encode(texts), abs=2e-4)
+    [refused] = answer(artifact, [f"{text} {text}"])
+    assert refused["error"]["code"] == "text_too_long"
+    assert "--buckets" in refused["error"]["detail"]
 
 
 def test_plain_network_gives_the_mean_of_its_tokens(tmp_path: Path) -> None:

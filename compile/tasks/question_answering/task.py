@@ -7,6 +7,7 @@ from compile.tasks.evaluation import EvalSet, F1Loss
 from compile.tasks.question_answering.answers import find_answers
 from compile.tasks.question_answering.samples import sample_queries
 from compile.tasks.task import CompileTask, Row
+from corelane.domain.dispatch import WINDOW_TOKENS
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.backends.protocol import Logits, Pass
 from corelane.engine.task import Query
@@ -26,6 +27,7 @@ class QuestionAnsweringHead(CompileTask):
     loader = "AutoModelForQuestionAnswering"
     outputs = ("start_logits", "end_logits")
     trained_to = "answer questions"
+    longest_rows = WINDOW_TOKENS
     measures_loss = True
 
     def samples(self) -> list[Query]:

@@ -302,6 +302,7 @@ class TextEngine(TaskEngine[Any]):
                 remedy = f"{beside:,} of them are no part of the text, shorten what stands beside it"
             elif "long" in type(query.options).model_fields:
                 remedy += ", or have all of it read in windows with the option `long`"
+            remedy += "; a model that can read more is compiled for longer rows with `--buckets`"
             raise TextTooLong(
                 f"the text has {beside + text:,} tokens with all that stands in its row, and this model reads "
                 f"{self._max_length:,} at once; nothing is ever cut off: {remedy}"

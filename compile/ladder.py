@@ -19,13 +19,13 @@ from typing import Any
 import torch
 
 from compile.manifests import NO_LOSS, Toolchain, bucket_name, make_bucket, make_manifest, with_measures
-from compile.model.loading import save_tokenizer
+from compile.model.loading import save_files
 from compile.model.probes import Probe, make_probe
 from compile.plan import FIRST_STEPS, BuildPlan, Report
 from compile.publish import building, publish_artifact
 from compile.tasks.evaluation import F1Loss
 from compile.verify import BucketComparison, compare, judge, judge_results, share_equal
-from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact, BucketFile, Manifest
+from corelane.artifacts.manifest import Artifact, BucketFile, Manifest
 from corelane.engine.backends.protocol import Pass, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.runner import open_backend
@@ -64,7 +64,7 @@ def build_ladder(plan: BuildPlan, method: Method, root: Path, report: Report) ->
     """Build all buckets by one method; raises CompileFailed, or Disagreement at the first bucket that disagrees."""
     made_by, steps = method.toolchain, FIRST_STEPS + len(plan.ladder)
     with building(root, plan.model.weights * method.bytes_per_weight) as aside:
-        save_tokenizer(plan.model, aside / TOKENIZER_NAME)
+        save_files(plan.model, aside)
         made, compared = _make_buckets(plan, method, aside, report)
         judge_results(share_equal(compared), method.least_equal, made_by.dtype)
         loss = NO_LOSS

@@ -97,12 +97,14 @@ def make_manifest(
 ) -> Manifest:
     """Return the manifest of the buckets in ``folder``; without ``compared`` a draft, by which they can be loaded."""
     source = plan.model.source
-    schema_version: Literal[1, 2, 3, 4] = 1 if plan.model.spec.template is None else 2
+    schema_version: Literal[1, 2, 3, 4, 5] = 1 if plan.model.spec.template is None else 2
     if len({bucket.length for bucket in buckets}) < len(buckets):
         schema_version = 3
     if source.task != DEFAULT_TASK:
         schema_version = 4
-    files = [TOKENIZER_NAME, *(name for bucket in buckets for name in (bucket.file, *bucket.neffs))]
+    if plan.model.kept:
+        schema_version = 5
+    files = [TOKENIZER_NAME, *plan.model.kept, *(name for bucket in buckets for name in (bucket.file, *bucket.neffs))]
     return Manifest(
         schema_version=schema_version,
         name=plan.name,

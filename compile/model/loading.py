@@ -23,7 +23,7 @@ from compile.model.families import attend_in_full, check_family
 from compile.model.source import CONFIG_NAME, ModelSource
 from compile.model.template import read_template
 from compile.tasks.task import CompileTask, check_heads, compile_task
-from corelane.artifacts.manifest import TokenizerSpec
+from corelane.artifacts.manifest import TOKENIZER_NAME, TokenizerSpec
 from corelane.engine.buckets import Bucket, fitting_buckets
 from corelane.errors import CompileFailed, ModelRefused, first_line
 
@@ -33,7 +33,10 @@ VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 
 @dataclass(frozen=True, slots=True)
 class SourceModel:
-    """An eager fp32 network and its tokenizer; ``max_positions`` is None if the network has no limit."""
+    """An eager fp32 network and its tokenizer; ``max_positions`` is None if the network has no limit.
+
+    ``kept`` are further files that the task's engine reads, by name.
+    """
 
     source: ModelSource
     network: Any
@@ -42,6 +45,7 @@ class SourceModel:
     max_positions: int | None
     task: CompileTask
     facts: Mapping[str, Any]
+    kept: Mapping[str, bytes]
 
     @property
     def weights(self) -> int:
@@ -81,7 +85,8 @@ def load_model(source: ModelSource) -> SourceModel:
     positions = _count_positions(network, longest)
     if (most := facts.get("max_length")) is not None:
         positions = min(positions or most, most)
-    return SourceModel(source, network, tokenizer, read_template(source, fast, config), positions, task, facts)
+    kept = task.keep(source.label, source.folder, facts)
+    return SourceModel(source, network, tokenizer, read_template(source, fast, config), positions, task, facts, kept)
 
 
 def check_lengths(model: SourceModel, ladder: Sequence[Bucket]) -> None:
@@ -128,7 +133,7 @@ def _load_tokenizer(source: ModelSource) -> Any:
 def _load_network(source: ModelSource, config: Any) -> Any:
     task = compile_task(source.task)
     try:
-        network, loading = getattr(transformers, task.loader).from_pretrained(
+        network, loading = getattr(transformers, task.loader_of(config)).from_pretrained(
             source.folder,
             config=config,
             trust_remote_code=False,
@@ -173,6 +178,8 @@ def _embedded_positions(network: Any) -> int | None:
     return limit
 
 
-def save_tokenizer(model: SourceModel, path: Path) -> None:
-    """Write the tokenizer, which neither truncates nor pads."""
-    path.write_text(model.tokenizer.to_str(), encoding="utf-8")
+def save_files(model: SourceModel, folder: Path) -> None:
+    """Write the tokenizer, which neither truncates nor pads, and what else the task's engine reads."""
+    (folder / TOKENIZER_NAME).write_text(model.tokenizer.to_str(), encoding="utf-8")
+    for name, content in model.kept.items():
+        (folder / name).write_bytes(content)

@@ -61,11 +61,14 @@ def list_modules(label: str, folder: Path) -> Sequence[Module]:
     """Return a model's modules in order, the network first; none if it lacks the file. Raises ModelRefused."""
     listed = read_file(label, folder / MODULES)
     try:
-        kinds = [str(module["type"]).rpartition(".")[2] for module in listed]
+        types = [str(module["type"]) for module in listed]
         paths = [str(module["path"]) for module in listed]
     except (TypeError, KeyError):
         raise ModelRefused(f"{MODULES} of {label} makes no sense: each module needs `type` and `path`") from None
-    if paths and paths[0]:
+    if foreign := [name for name in types if not name.startswith("sentence_transformers.")]:
+        raise ModelRefused(f"{label} needs code of its own, {foreign[0]}, which Corelane never runs")
+    kinds = [name.rpartition(".")[2] for name in types]
+    if kinds[:1] == ["Transformer"] and paths[0]:
         raise ModelRefused(f"{label} has its network in the folder {paths[0]!r}: move its files beside {MODULES}")
     if unknown := [path for path in paths[1:] if not MODULE_FOLDER.fullmatch(path)]:
         raise ModelRefused(f"{label} has a module in the folder {unknown[0]!r}: name it as in `1_Pooling`")

@@ -68,6 +68,14 @@ class CompileTask(ABC):
         """Return what the engine has to know of a model; it becomes ``facts`` of the manifest."""
         return {}
 
+    def loader_of(self, config: Any) -> str:  # noqa: ARG002
+        """Return the class of transformers that loads a network."""
+        return self.loader
+
+    def keep(self, label: str, folder: Path, facts: Mapping[str, Any]) -> Mapping[str, bytes]:  # noqa: ARG002
+        """Return further files that the engine reads, by name; raise ModelRefused if the model's are unfit."""
+        return {}
+
     def untrained(self, loading: Mapping[str, Any]) -> list[str]:
         """Return the weights of the network that a model lacks, from what transformers says of its loading."""
         return sorted({*loading["missing_keys"], *(str(key) for key in loading["mismatched_keys"])})

@@ -149,10 +149,10 @@ class Coverage(FrozenRecord):
 class Manifest(FrozenRecord):
     """The description of an artifact: its parts, its origin, and how well it agrees with the model it was made from."""
 
-    schema_version: Literal[1, 2, 3, 4] = Field(
+    schema_version: Literal[1, 2, 3, 4, 5] = Field(
         1,
-        description="2 if `tokenizer` has a template, 3 if a length has several row counts, 4 if it has another task: "
-        "older workers know none.",
+        description="2 if `tokenizer` has a template, 3 if a length has several row counts, 4 if it has another task, "
+        "5 if its task keeps files of its own: older workers know none.",
     )
     name: str
     version: str

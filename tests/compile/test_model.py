@@ -7,7 +7,7 @@ import torch
 from tokenizers import Tokenizer
 from transformers import AutoModel, AutoModelForQuestionAnswering
 
-from compile.model.loading import SourceModel, check_lengths, load_model, quiet_transformers, save_tokenizer
+from compile.model.loading import SourceModel, check_lengths, load_model, quiet_transformers, save_files
 from compile.model.source import find_source
 from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, ModelRefused
@@ -152,8 +152,8 @@ def test_saved_tokenizer_neither_truncates_nor_pads(edited: Edit, tmp_path: Path
     tokenizer.enable_truncation(4)
     tokenizer.enable_padding(length=16)
     tokenizer.save(str(folder / "tokenizer.json"))
-    save_tokenizer(load(folder), tmp_path / "saved.json")
-    saved = Tokenizer.from_file(str(tmp_path / "saved.json"))
+    save_files(load(folder), tmp_path)
+    saved = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     assert saved.truncation is None
     assert saved.padding is None
     assert len(saved.encode("the river the city the tower", add_special_tokens=False).ids) == 6

@@ -19,7 +19,7 @@ from corelane.artifacts.manifest import Artifact
 from corelane.engine.task import Query
 from corelane.errors import ModelRefused, SetupError
 from corelane.settings import Settings
-from corelane.tasks.feature_extraction.pooling import POOLINGS, encode, finish, pool
+from corelane.tasks.feature_extraction.pooling import ACTIVATIONS, POOLINGS, encode, finish, pool
 from corelane.tasks.feature_extraction.wire import EmbeddingOptions
 from tests.families.texts import MULTI_SCRIPT
 from tests.tasks import tiny
@@ -63,7 +63,12 @@ TYPES = {
 def write_modules(folder: Path, kinds: list[str], types: Mapping[str, str] = TYPES) -> None:
     paths = {"Transformer": "", "Pooling": "1_Pooling"}
     modules = [
-        {"idx": at, "name": str(at), "path": paths.get(kind, f"{at}_{kind}"), "type": types.get(kind, f"models.{kind}")}
+        {
+            "idx": at,
+            "name": str(at),
+            "path": paths.get(kind, f"{at}_{kind}"),
+            "type": types.get(kind, f"sentence_transformers.models.{kind}"),
+        }
         for at, kind in enumerate(kinds)
     ]
     (folder / "modules.json").write_text(json.dumps(modules))
@@ -138,11 +143,11 @@ def test_prompts_lower_case_and_what_the_model_says_of_dimensions(tmp_path: Path
     )
     model, artifact = official(folder), compiled(folder, tmp_path / "data")
     short = [text for text in TEXTS if len(text) < 50]
-    for name in ("query", "passage", None):
+    for name in ("query", "document", "passage", None):
         expected = model.encode(short, prompt_name=name, normalize_embeddings=True)
         assert vectors(answer(artifact, short, prompt_name=name)) == pytest.approx(expected, abs=1e-4)
     [refused, too_many] = (answer(artifact, ["text"], **one)[0] for one in ({"prompt_name": "q"}, {"dimensions": 33}))
-    assert refused["error"]["detail"] == "this model has no prompt 'q': its prompts are 'query', 'passage'"
+    assert refused["error"]["detail"] == "this model has no prompt 'q': its prompts are 'query', 'document', 'passage'"
     assert too_many["error"]["code"] == "invalid_input"
     assert "have 32 numbers" in too_many["error"]["detail"]
 
@@ -210,13 +215,96 @@ def test_plain_network_gives_the_mean_of_its_tokens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kinds", "reason"),
-    [(["Transformer", "Pooling", "Dense"], "Dense"), (["Transformer"], "Transformer"), (["StaticEmbedding"], "Static")],
+    [(["Transformer", "Pooling", "CNN"], "CNN"), (["Transformer"], "Transformer"), (["StaticEmbedding"], "Static")],
 )
 def test_other_modules_are_refused(kinds: list[str], reason: str, tmp_path: Path) -> None:
     folder = save(tmp_path / "tiny")
     write_modules(folder, kinds)
     with pytest.raises(ModelRefused, match=f"{reason}.*no other module"):
         compiled(folder, tmp_path / "data")
+    write_modules(folder, ["Transformer", "Pooling"], {"Transformer": "custom_st.Transformer"})
+    with pytest.raises(ModelRefused, match=r"custom_st\.Transformer, which Corelane never runs"):
+        compiled(folder, tmp_path / "data")
+
+
+def layered(folder: Path, activation: str = "Tanh", **more: Any) -> Path:
+    """Save a tiny model with layers behind its pooling as today's sentence-transformers saves it."""
+    import torch
+    from sentence_transformers.sentence_transformer.modules import Dense, LayerNorm, Normalize
+
+    model, function = official(save(folder / "plain", **more)), getattr(torch.nn, activation)()
+    torch.manual_seed(5)
+    size = model.get_embedding_dimension()
+    layers = [Normalize(), Dense(size, 24, bias=False, activation_function=torch.nn.Identity()), LayerNorm(24)]
+    for layer in (*layers, Dense(24, 16, activation_function=function), Normalize()):
+        model.append(layer)
+    with torch.no_grad():
+        for values in (model[4].norm.weight, model[4].norm.bias):
+            values.copy_(torch.randn(24))
+    model.save_pretrained(str(folder / "saved"))
+    return folder / "saved"
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_layers_behind_the_pooling(activation: str, tmp_path: Path) -> None:
+    folder = layered(tmp_path, activation, pooling=["cls", "mean"])
+    artifact = compiled(folder, tmp_path / "data")
+    expected = official(folder).encode(list(TEXTS))
+    assert vectors(answer(artifact, TEXTS)) == pytest.approx(expected, abs=2e-4)
+    assert artifact.manifest.schema_version == 5  # a worker that would leave the layers out refuses it
+    too_many, other = (answer(artifact, ["text"], **one)[0] for one in ({"dimensions": 17}, {"pooling": "cls"}))
+    assert "have 16 numbers" in too_many["error"]["detail"]
+    assert "have 64 numbers, and `pooling` would give 32" in other["error"]["detail"]
+
+
+def test_layers_that_older_versions_saved_are_read_and_part_of_the_version(tmp_path: Path) -> None:
+    import torch
+    from safetensors.torch import load_file
+
+    folder = layered(tmp_path)
+    for name in ("3_Dense", "5_Dense"):
+        safe = folder / name / "model.safetensors"
+        torch.save(load_file(safe), folder / name / "pytorch_model.bin")
+        safe.unlink()
+        keys = ("in_features", "out_features", "bias", "activation_function")
+        said = json.loads((folder / name / "config.json").read_text())
+        (folder / name / "config.json").write_text(json.dumps({key: said[key] for key in keys}))
+    write_modules(folder, ["Transformer", "Pooling", "Normalize", "Dense", "LayerNorm", "Dense", "Normalize"])
+    (folder / "config_sentence_transformers.json").unlink()
+    version, artifact = find_source(str(folder)).version, compiled(folder, tmp_path / "data")
+    assert vectors(answer(artifact, TEXTS)) == pytest.approx(official(folder).encode(list(TEXTS)), abs=2e-4)
+    torch.save({"linear.weight": torch.zeros(3)}, folder / "5_Dense" / "pytorch_model.bin")
+    assert find_source(str(folder)).version != version
+    with pytest.raises(ModelRefused, match="weights in 5_Dense that are not those"):
+        compiled(folder, tmp_path / "data")
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"activation_function": "shop.Tanh"}, "the activation shop.Tanh, which Corelane does not"),
+        ({"use_residual": True}, "sets 'use_residual'"),
+        ({"module_input_name": "token_embeddings"}, "token_embeddings"),
+    ],
+)
+def test_layer_of_another_kind_is_refused_with_the_reason(change: Any, reason: str, tmp_path: Path) -> None:
+    folder = layered(tmp_path)
+    path = folder / "5_Dense" / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(ModelRefused, match=reason):
+        compiled(folder, tmp_path / "data")
+
+
+@pytest.mark.parametrize("loader", ["T5EncoderModel", "T5Model"])
+def test_encoder_of_t5_embeds_texts(loader: str, tmp_path: Path) -> None:
+    import transformers
+
+    folder = save(tmp_path / "tiny", "t5", normalize=True)
+    config = transformers.AutoConfig.from_pretrained(folder)
+    transformers.set_seed(3)
+    getattr(transformers, loader)(config).save_pretrained(folder)
+    artifact = compiled(folder, tmp_path / "data")
+    assert vectors(answer(artifact, TEXTS)) == pytest.approx(official(folder).encode(list(TEXTS)), abs=2e-4)
 
 
 def test_version_depends_on_the_pooling(tmp_path: Path) -> None:

@@ -1,18 +1,20 @@
 """Read how a model in the format of sentence-transformers makes vectors of texts.
 
-``modules.json`` lists what a text goes through: the network, a pooling, perhaps a normalisation. A class is named by
-its path, which differs between versions of the library; its last part does not.
+Its modules are the network, a pooling, and then layers that read the pooled vector: Dense, LayerNorm, Normalize.
 """
 
-import json
-from collections.abc import Mapping
+import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from corelane.errors import ModelRefused
-from corelane.tasks.feature_extraction.pooling import POOLINGS
+import numpy as np
+import torch
+from safetensors.torch import load_file
 
-MODULES_NAME = "modules.json"
+from compile.tasks.sentence_files import MODULES, SETTINGS, Module, list_modules, read_file, read_network
+from corelane.errors import ModelRefused, first_line
+from corelane.tasks.feature_extraction.pooling import ACTIVATIONS, EMPTY_PROMPTS, POOLINGS
 
 #: The older names of poolings, in the order in which several of them stand.
 OLD_POOLINGS = {
@@ -27,38 +29,92 @@ OLD_POOLINGS = {
 #: A tokenizer without a longest row says one of 10^30 tokens.
 NO_LIMIT = 1_000_000
 
-#: The facts of a model without these files: sentence-transformers makes vectors like this from a plain network.
-PLAIN: Mapping[str, Any] = {"pooling": ["mean"], "normalize": False}
+#: The one input and output that Corelane knows of a layer behind the pooling.
+POOLED = "sentence_embedding"
+
+#: The layers, and what each may say of itself.
+LAYERS: Mapping[str, set[str]] = {
+    "Dense": {"in_features", "out_features", "bias", "activation_function"},
+    "LayerNorm": {"dimension"},
+    "Normalize": set(),
+}
 
 
-def read_modules(label: str, folder: Path) -> dict[str, Any]:
-    """Return how vectors are made, as ``facts`` of a manifest; raise ModelRefused for what Corelane does not do."""
-    if not (folder / MODULES_NAME).is_file():
-        return dict(PLAIN)
-    modules = _read(label, folder / MODULES_NAME)
-    try:
-        kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
-        paths = [str(module["path"]) for module in modules]
-    except (TypeError, KeyError):
-        raise ModelRefused(f"{MODULES_NAME} of {label} makes no sense: each module needs `type` and `path`") from None
-    known = (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"])
-    if kinds not in known:
+def read_modules(label: str, folder: Path, config: Any) -> dict[str, Any]:
+    """Return how vectors are made, as ``facts`` of a manifest; raise ModelRefused for what Corelane does not do.
+
+    Without the library's files vectors are made as it makes them of a plain network.
+    """
+    modules = list_modules(label, folder)
+    if not (folder / MODULES).is_file():
+        made_for = (getattr(config, "architectures", None) or [""])[0]
+        last = made_for.endswith("ForCausalLM") and getattr(config, "is_causal", True)
+        return {"pooling": ["lasttoken" if last else "mean"], "normalize": False}
+    kinds = [module.kind for module in modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or not set(kinds[2:]) <= set(LAYERS):
         raise ModelRefused(
-            f"{label} makes its vectors by {', '.join(kinds) or 'nothing'}: Corelane does Transformer, Pooling and "
-            "Normalize, in this order, and no other module"
+            f"{label} makes its vectors by {', '.join(kinds) or 'nothing'}: Corelane does Transformer, Pooling "
+            f"and then {', '.join(LAYERS)}, and no other module"
         )
-    if paths[0]:
-        raise ModelRefused(f"{label} has its network in the folder {paths[0]!r}: move its files beside {MODULES_NAME}")
-    return read_pooling(label, folder / paths[1] / "config.json") | {
-        "normalize": "Normalize" in kinds,
-        **_read_network(label, folder),
-        **_read_prompts(label, folder / "config_sentence_transformers.json"),
-    }
+    layers = [_read_layer(label, module) for module in modules[2:]]
+    last = bool(layers) and layers[-1]["kind"] == "Normalize"
+    facts: dict[str, Any] = read_pooling(label, modules[1].folder / "config.json") | {"normalize": last}
+    if layers := layers[: len(layers) - last]:
+        facts["layers"] = layers
+    network = read_network(label, folder, "feature-extraction")
+    longest = network.pop("max_length")
+    facts |= network | ({"max_length": int(longest)} if longest and longest < NO_LIMIT else {})
+    return facts | _read_prompts(label, folder / SETTINGS)
+
+
+def _read_layer(label: str, module: Module) -> dict[str, Any]:
+    """Return a layer as the engine computes it; raise ModelRefused for one that it does not know."""
+    said = read_file(label, module.folder / "config.json")
+    ends = {said.pop(name, None) or POOLED for name in ("module_input_name", "module_output_name")}
+    asked = {name for name, value in said.items() if value not in (None, False)}
+    if ends != {POOLED} or (unknown := asked - LAYERS[module.kind]):
+        what = f"sets {min(unknown)!r}" if ends == {POOLED} else f"reads or makes {', '.join(sorted(ends - {POOLED}))}"
+        raise ModelRefused(f"{label} has the module {module.folder.name}, which {what}: Corelane does not")
+    layer: dict[str, Any] = {"kind": module.kind}
+    if module.kind == "Dense":
+        named = str(said.get("activation_function", "torch.nn.modules.activation.Tanh"))
+        library, _, layer["activation"] = named.rpartition(".")
+        if library.partition(".")[0] != "torch" or layer["activation"] not in ACTIVATIONS:
+            raise ModelRefused(
+                f"{label} has the activation {named}, which Corelane does not: torch's {', '.join(ACTIVATIONS)}"
+            )
+        layer |= {"inputs": int(said["in_features"]), "outputs": int(said["out_features"])}
+    return layer
+
+
+def pack_layers(label: str, folder: Path, layers: Sequence[Mapping[str, Any]]) -> bytes:
+    """Return the weights of a model's layers as an artifact has them: fp32, by the layer's number and their name."""
+    arrays: dict[str, Any] = {}
+    for number, module in enumerate(list_modules(label, folder)[2 : 2 + len(layers)]):
+        if module.kind == "Normalize":
+            continue
+        safe, older = module.folder / "model.safetensors", module.folder / "pytorch_model.bin"
+        try:
+            found = load_file(safe) if safe.is_file() else torch.load(older, map_location="cpu", weights_only=True)
+            its = {name.rpartition(".")[2]: value.float().numpy() for name, value in found.items()}
+        except Exception as error:
+            # A file of another kind can fail in any way.
+            raise ModelRefused(
+                f"the weights of {module.folder.name} of {label} do not load: {first_line(error)}"
+            ) from error
+        layer = layers[number]
+        shape = (layer["outputs"], layer["inputs"]) if module.kind == "Dense" else its.get("bias", np.zeros(0)).shape
+        if "weight" not in its or its["weight"].shape != shape or not set(its) <= {"weight", "bias"}:
+            raise ModelRefused(f"{label} has weights in {module.folder.name} that are not those of its config.json")
+        arrays |= {f"{number}.{name}": value for name, value in its.items()}
+    packed = io.BytesIO()
+    np.savez(packed, **arrays)
+    return packed.getvalue()
 
 
 def read_pooling(label: str, path: Path) -> dict[str, Any]:
     """Return the poolings that a file names, in the older or the newer form; raise ModelRefused."""
-    config = _read(label, path)
+    config = read_file(label, path)
     named = config.get("pooling_mode")
     if named is None:
         named = [name for key, name in OLD_POOLINGS.items() if config.get(key)] or ["mean"]
@@ -68,28 +124,10 @@ def read_pooling(label: str, path: Path) -> dict[str, Any]:
     return {"pooling": poolings, "pools_prompt": bool(config.get("include_prompt", True))}
 
 
-def _read_network(label: str, folder: Path) -> dict[str, Any]:
-    """Return the settings of the network's texts. If they have no longest row, the tokenizer's counts."""
-    config, tokenizer = (
-        _read(label, path) if (path := folder / name).is_file() else {}
-        for name in ("sentence_bert_config.json", "tokenizer_config.json")
-    )
-    longest = config.get("max_seq_length") or tokenizer.get("model_max_length")
-    found: dict[str, Any] = {"lowercase": bool(config.get("do_lower_case"))}
-    return found | ({"max_length": int(longest)} if longest and longest < NO_LIMIT else {})
-
-
 def _read_prompts(label: str, path: Path) -> dict[str, Any]:
-    config = _read(label, path) if path.is_file() else {}
+    config = read_file(label, path)
     prompts = {str(name): str(text or "") for name, text in (config.get("prompts") or {}).items()}
     default = config.get("default_prompt_name")
-    if default is not None and default not in prompts:
+    if default is not None and default not in {*EMPTY_PROMPTS, *prompts}:
         raise ModelRefused(f"{label} has no prompt {default!r}, which it names as its default")
     return {"prompts": prompts, "default_prompt": default, "dimensions": config.get("truncate_dim")}
-
-
-def _read(label: str, path: Path) -> Any:
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ModelRefused(f"{path.name} of {label} cannot be read: {error}") from error

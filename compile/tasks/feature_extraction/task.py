@@ -7,17 +7,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compile.tasks.feature_extraction.modules import read_modules
+from compile.tasks.feature_extraction.modules import pack_layers, read_modules
+from compile.tasks.sentence_files import SENTENCE_FILES
 from compile.tasks.task import CompileTask, Row
 from compile.tasks.texts import SAMPLES
 from corelane.engine.backends.protocol import Logits
 from corelane.engine.task import Query
-from corelane.tasks.feature_extraction.pooling import pool
+from corelane.tasks.feature_extraction.pooling import LAYERS_NAME, pool
 from corelane.tasks.feature_extraction.task import FeatureExtraction
 from corelane.tasks.feature_extraction.wire import EmbeddingOptions
 
 #: Least cosine of two vectors that count as equal. Vectors in bf16 reach 0.9995 and more, in int8 0.99.
 SAME_DIRECTION = 0.98
+
+#: The classes of encoders alone, by ``model_type``.
+ENCODERS = {
+    "t5": "T5EncoderModel",
+    "mt5": "MT5EncoderModel",
+    "umt5": "UMT5EncoderModel",
+    "longt5": "LongT5EncoderModel",
+    "switch_transformers": "SwitchTransformersEncoderModel",
+}
 
 
 class Embedding(CompileTask):
@@ -29,7 +39,7 @@ class Embedding(CompileTask):
     outputs = ("last_hidden_state",)
     trained_to = "embed texts"
     short_texts = True
-    files = ("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "*_*/config.json")
+    files = SENTENCE_FILES
 
     def is_made_for(self, architectures: Sequence[str], folder: Path, config: Mapping[str, Any]) -> bool:  # noqa: ARG002
         """Return whether a model has sentence-transformers' files or no head, and is not a cross-encoder."""
@@ -37,13 +47,22 @@ class Embedding(CompileTask):
             return False
         return (folder / "modules.json").is_file() or any(name.endswith("Model") for name in architectures)
 
-    def check(self, label: str, folder: Path, config: Any) -> None:  # noqa: ARG002
+    def loader_of(self, config: Any) -> str:
+        """Return the class that loads the network: of T5 and its kin the encoder alone, as sentence-transformers."""
+        return ENCODERS.get(config.model_type, self.loader)
+
+    def check(self, label: str, folder: Path, config: Any) -> None:
         """Raise ModelRefused if a model makes its vectors in a way that Corelane does not support."""
-        read_modules(label, folder)
+        read_modules(label, folder, config)
 
     def facts(self, folder: Path, config: Any) -> dict[str, Any]:
         """Return how the vectors of tokens become one."""
-        return {"size": int(config.hidden_size), **read_modules(folder.name, folder)}
+        return {"size": int(config.hidden_size), **read_modules(folder.name, folder, config)}
+
+    def keep(self, label: str, folder: Path, facts: Mapping[str, Any]) -> Mapping[str, bytes]:
+        """Return the weights of the layers behind the pooling, which the engine computes."""
+        layers = facts.get("layers")
+        return {LAYERS_NAME: pack_layers(label, folder, layers)} if layers else {}
 
     def untrained(self, loading: Mapping[str, Any]) -> list[str]:
         """Return the weights that a model lacks, but for the pooler, which nothing reads."""

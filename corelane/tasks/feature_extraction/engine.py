@@ -4,17 +4,18 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
+import numpy as np
 from tokenizers.normalizers import Lowercase
 from tokenizers.normalizers import Sequence as Normalizers
 
 from corelane.artifacts.calibration import Calibration
-from corelane.artifacts.manifest import Artifact
+from corelane.artifacts.manifest import Artifact, check_file
 from corelane.domain.jobs import JobStatus
 from corelane.engine.backends.protocol import Logits
 from corelane.engine.task import Query, Ready, Result, RunnerLimits, Window
 from corelane.engine.text.engine import ReadRow, TextEngine, TokenizedText
 from corelane.errors import CorelaneError, InvalidInput
-from corelane.tasks.feature_extraction.pooling import combine, encode, finish, pool
+from corelane.tasks.feature_extraction.pooling import EMPTY_PROMPTS, LAYERS_NAME, combine, encode, finish, pool, through
 
 
 class EmbeddingEngine(TextEngine):
@@ -28,6 +29,9 @@ class EmbeddingEngine(TextEngine):
     dimensions: int | None = None
     prompts: Mapping[str, str]
     default_prompt: str | None = None
+    #: The layers behind the pooling, and their weights.
+    layers: Sequence[Mapping[str, Any]] = ()
+    weights: Mapping[str, Any]
     #: How many tokens at the beginning of a row are not pooled, by the name of the prompt.
     skipped: Mapping[str | None, int]
 
@@ -40,13 +44,18 @@ class EmbeddingEngine(TextEngine):
         """Open the tokenizer of an artifact, and read how its vectors are made."""
         opened = super().open(artifact, limits, calibration)
         opened.configure(artifact.manifest.facts)
+        if opened.layers:
+            check_file(artifact, LAYERS_NAME)
+            with np.load(artifact.file(LAYERS_NAME), allow_pickle=False) as weights:
+                opened.weights = dict(weights)
         return opened
 
     def configure(self, facts: Mapping[str, Any]) -> None:
         """Set from a manifest's facts how vectors are made."""
         self.pooling, self.normalize = facts["pooling"], facts["normalize"]
         self.size, self.dimensions = facts["size"], facts.get("dimensions")
-        self.prompts, self.default_prompt = facts.get("prompts", {}), facts.get("default_prompt")
+        self.prompts, self.default_prompt = EMPTY_PROMPTS | facts.get("prompts", {}), facts.get("default_prompt")
+        self.layers = facts.get("layers", ())
         if facts.get("lowercase"):
             known = self._tokenizer.normalizer
             self._tokenizer.normalizer = Normalizers([Lowercase(), *([] if known is None else [known])])
@@ -62,16 +71,22 @@ class EmbeddingEngine(TextEngine):
         """Return why this model cannot serve a query's options; None if it can."""
         name, dimensions = query.options.prompt_name, query.options.dimensions
         if name is not None and name not in self.prompts:
-            known = f"its prompts are {', '.join(map(repr, self.prompts))}" if self.prompts else "it has none"
-            return InvalidInput(f"this model has no prompt {name!r}: {known}")
+            known = ", ".join(map(repr, self.prompts))
+            return InvalidInput(f"this model has no prompt {name!r}: its prompts are {known}")
         most = None if self.size is None else self.size * len(self._poolings(query))
+        for layer in self.layers:
+            if most != layer.get("inputs", most):
+                return InvalidInput(
+                    f"this model's pooled vectors have {layer['inputs']:,} numbers, and `pooling` would give {most:,}"
+                )
+            most = layer.get("outputs", most)
         if dimensions is not None and most is not None and dimensions > most:
             return InvalidInput(f"this model's vectors have {most:,} numbers, and `dimensions` asks for {dimensions:,}")
         return None
 
     def tokenize(self, queries: Sequence[tuple[Hashable, Query]]) -> list[Ready[Any]]:
         """Tokenize queries, each with its prompt before its text."""
-        return super().tokenize([(key, self._prompted(query)) for key, query in queries] if self.prompts else queries)
+        return super().tokenize([(key, self._prompted(query)) for key, query in queries])
 
     def _prompted(self, query: Query) -> Query:
         prompt = self.prompts.get(self._prompt(query))
@@ -99,6 +114,8 @@ class EmbeddingEngine(TextEngine):
         options: Any = item.query.options
         windows = [read.window for read in decoded]
         vector = combine([read.values[0] for read in decoded], [window.end - window.start for window in windows])
+        if self.layers:
+            vector = through(vector, self.layers, self.weights)
         normalize = self.normalize if options.normalize is None else options.normalize
         return {
             "status": str(JobStatus.SUCCEEDED),

@@ -2,7 +2,7 @@
 
 import base64
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,40 @@ POOLINGS: dict[str, Callable[[Floats, int], Any]] = {
     "weightedmean": _weighted_mean,
     "lasttoken": lambda tokens, _: tokens[-1],
 }
+
+
+#: The prompts that sentence-transformers knows of any model.
+EMPTY_PROMPTS = {"query": "", "document": ""}
+
+#: The file of an artifact with the weights of the layers behind the pooling.
+LAYERS_NAME = "layers.npz"
+
+#: The activations of a Dense layer, by the name of torch's class.
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+    "Identity": lambda found: found,
+    "Tanh": np.tanh,
+    "ReLU": lambda found: np.maximum(found, 0),
+    "Sigmoid": lambda found: 1 / (1 + np.exp(-found)),
+    "SiLU": lambda found: found / (1 + np.exp(-found)),
+    "GELU": lambda found: found * (1 + np.vectorize(math.erf)(found / math.sqrt(2))) / 2,
+}
+
+#: What LayerNorm adds to a variance.
+NORM_EPSILON = 1e-5
+
+
+def through(vector: Any, layers: Sequence[Mapping[str, Any]], weights: Mapping[str, Any]) -> Floats:
+    """Return a pooled vector after the layers behind the pooling."""
+    for number, layer in enumerate(layers):
+        if layer["kind"] == "Normalize":
+            vector = finish(vector, None, normalize=True)
+            continue
+        weight, bias = weights[f"{number}.weight"], weights.get(f"{number}.bias", 0)
+        if layer["kind"] == "Dense":
+            vector = ACTIVATIONS[layer["activation"]](weight @ vector + bias)
+        else:
+            vector = (vector - vector.mean()) / np.sqrt(vector.var() + NORM_EPSILON) * weight + bias
+    return np.asarray(vector, dtype=np.float32)
 
 
 def pool(tokens: Floats, poolings: Sequence[str], skipped: int = 0) -> Floats:

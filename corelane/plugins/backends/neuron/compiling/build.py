@@ -12,13 +12,13 @@ from pathlib import Path
 
 from compile.manifests import Toolchain, make_manifest
 from compile.model.adapt import is_adapted
-from compile.model.loading import save_tokenizer
+from compile.model.loading import save_files
 from compile.model.probes import Probe, make_probe
 from compile.plan import FIRST_STEPS, BuildPlan, Report, Step
 from compile.plugin import TargetOptions
 from compile.publish import building, publish_artifact
 from compile.verify import BucketComparison, first_in_agreement
-from corelane.artifacts.manifest import TOKENIZER_NAME, Artifact, Coverage
+from corelane.artifacts.manifest import Artifact, Coverage
 from corelane.errors import CompileFailed
 from corelane.plugins.backends.neuron.chips import NeuronChip
 from corelane.plugins.backends.neuron.compiling.buckets import BucketJob, compile_buckets
@@ -99,7 +99,7 @@ def _build(
     needed = plan.model.weights * BYTES_PER_WEIGHT * len(plan.ladder)
     with building(root, needed) as aside, tempfile.TemporaryDirectory(prefix="corelane-compile-") as scratch:
         logs.mkdir(parents=True, exist_ok=True)
-        save_tokenizer(plan.model, aside / TOKENIZER_NAME)
+        save_files(plan.model, aside)
         probes = [make_probe(plan.model, bucket, plan.run_eager) for bucket in plan.ladder]
         job = BucketJob(plan, recipe, options, versions, aside, Path(scratch), logs)
         analysis = analyze(job, probes[0], children, step) if options.report else None

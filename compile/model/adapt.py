@@ -13,6 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from compile.model.one_token import find_by_mask, reads_one_token
+
 
 class Padding:
     """The mask of the batch that a network is reading: 1 for its tokens, 0 for padding."""
@@ -120,7 +122,7 @@ def _adapt_longformer(network: Any) -> None:
                 setattr(module, name, WindowedAttention(child))
     # The network would pad to whole windows.
     network.config.attention_window = 2
-    if hasattr(network, "longformer"):
+    if hasattr(network, "longformer") and hasattr(network, "qa_outputs"):
         network.register_forward_pre_hook(GlobalBeginning(int(network.config.sep_token_id)), with_kwargs=True)
 
 
@@ -157,20 +159,25 @@ ADAPTED = {
 }
 
 
-def is_adapted(network: Any) -> bool:
-    """Return whether a network is compiled in a changed form."""
-    return network.config.model_type in ADAPTED
+ONE_TOKEN = Adaptation("its head finds its token by the mask", find_by_mask)
+
+
+def changes_of(network: Any) -> list[Adaptation]:
+    """Return the changes of a network, in the order in which they are made."""
+    known = ADAPTED.get(network.config.model_type)
+    return ([] if known is None else [known]) + ([ONE_TOKEN] if reads_one_token(network) else [])
 
 
 def adapt(network: Any) -> Any:
     """Return the network to compile: itself, or a changed copy."""
-    if not is_adapted(network):
+    if not (changes := changes_of(network)):
         return network
     changed = copy.deepcopy(network)
-    ADAPTED[network.config.model_type].change(changed)
+    for each in changes:
+        each.change(changed)
     return changed
 
 
 def describe(network: Any) -> list[str]:
-    """Return what a manifest says about the change of a network; empty if there is none."""
-    return [f"network=adapted: {ADAPTED[network.config.model_type].why}"] if is_adapted(network) else []
+    """Return what a manifest says about the changes of a network; empty if there are none."""
+    return [f"network=adapted: {each.why}" for each in changes_of(network)]

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from compile.model.adapt import adapt, is_adapted
+from compile.model.adapt import adapt, changes_of
 from compile.model.loading import SourceModel
 from compile.tasks.task import CompileTask
 from corelane.engine.backends.protocol import Logits, Pass, WindowBatch
@@ -48,14 +48,14 @@ def official_run(model: SourceModel, reference: TaskNetwork) -> Pass:
     It is the run of ``reference``. If a changed form of the network is compiled, it is the run of the official network,
     which then reads each row alone and without padding.
     """
-    if not is_adapted(model.network):
+    if not changes_of(model.network):
         return runner_of(reference)
     run = runner_of(_wrapped(model, model.network))
 
     def run_alone(batch: WindowBatch) -> Logits:
         found: dict[int, Logits] = {}
         for row, visible in enumerate(batch.attention_mask.sum(axis=1).tolist()):
-            if visible > 1:
+            if visible > 1 or row == 0:
                 arrays = (batch.input_ids, batch.attention_mask, batch.token_type_ids)
                 found[row] = run(WindowBatch(batch.bucket, *(array[row : row + 1, :visible] for array in arrays)))
         return put_together(model.task, found, batch)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 #: The names that the architectures of transformers give the head.
-HEADS = ("qa_outputs", "classifier")
+HEADS = ("qa_outputs", "classifier", "score")
 
 
 class PlainHead(nn.Linear):

@@ -9,7 +9,7 @@ import pytest
 from corelane.engine.task import Query
 from corelane.tasks.text_classification.wire import ClassificationOptions
 from tests.families.texts import MULTI_SCRIPT
-from tests.tasks.tiny import FAMILIES, answer, compiled, save_tiny
+from tests.tasks.tiny import FAMILIES, ONE_TOKEN, answer, compiled, save_tiny
 from tests.tasks.trained import TOPICS, draw_texts, sentence, train
 
 LOADER = "AutoModelForSequenceClassification"
@@ -25,7 +25,7 @@ def pipeline(folder: Path) -> Any:
     return transformers.pipeline("text-classification", str(folder), top_k=None)
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", [*FAMILIES, *ONE_TOKEN, "longformer"])
 def test_labels_are_those_of_the_pipeline(kind: str, tmp_path: Path) -> None:
     folder = save_tiny(kind, LOADER, tmp_path / kind, num_labels=3, id2label=LABELS)
     official = pipeline(folder)

@@ -57,7 +57,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     return compiled(ranker(folder), folder / "data")
 
 
-@pytest.mark.parametrize("kind", FAMILIES)
+@pytest.mark.parametrize("kind", [*FAMILIES, "qwen3"])
 def test_ranking_is_that_of_a_cross_encoder(kind: str, tmp_path: Path) -> None:
     folder = ranker(tmp_path, kind)
     expected = official_scores(folder, QUERY, TEXTS, raw=True)

@@ -19,6 +19,9 @@ from tests.families.tokenizers import make_tokenizer
 #: Families that differ in how they put rows together, count positions, or share layers.
 FAMILIES = ("bert", "roberta", "distilbert", "electra", "albert")
 
+#: Families whose heads read one token of a row, found by its id: the last ``</s>``, or the last that is no padding.
+ONE_TOKEN = ("bart", "mbart", "t5", "llama", "qwen3", "gpt2", "xlnet")
+
 #: Words of one token each, for the tokenizer of BERT: texts of them read alike whole and cut.
 WHOLE_WORDS = ("tower", "was", "bakery", "gone", "every", "shop", "since", "bread", "people", "valley", "stone")
 

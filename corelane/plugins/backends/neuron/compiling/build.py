@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 from compile.manifests import Toolchain, make_manifest
-from compile.model.adapt import is_adapted
+from compile.model.adapt import changes_of
 from compile.model.loading import save_files
 from compile.model.probes import Probe, make_probe
 from compile.plan import FIRST_STEPS, BuildPlan, Report, Step
@@ -68,7 +68,7 @@ def build_for_neuron(
     plan: BuildPlan, chip: NeuronChip, dtype: str, options: TargetOptions, settings: Settings, report: Report
 ) -> Artifact:
     """Compile, verify and publish; raises CompileFailed, or SetupError if this machine lacks something."""
-    if is_adapted(plan.model.network):
+    if changes_of(plan.model.network):
         kind = plan.model.network.config.model_type
         raise CompileFailed(f"{kind} is compiled in a changed form, which only targets cpu and cuda have")
     recipes = make_recipes(chip, dtype, options)

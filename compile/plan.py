@@ -61,7 +61,7 @@ def make_plan(
     if not MODEL_NAME.fullmatch(name):
         raise CompileFailed(f"{name!r} is not a model name: take small letters, digits, `.`, `_` and `-`")
     report(f"loading {source}", 0, FIRST_STEPS + len(given or fitting_buckets(None, fixed_rows=lone_rows)))
-    model = load_model(find_source(source, task=task))
+    model = load_model(find_source(source, task=task, report=report))
     limits = [most for most in (model.max_positions, model.task.longest_rows) if most is not None]
     fitting = fitting_buckets(min(limits, default=None), fixed_rows=lone_rows, short_texts=model.task.short_texts)
     plan = BuildPlan(name, model, wrap(model), given or fitting)

@@ -6,16 +6,16 @@ hub's cache holds a downloaded model. The digest covers every file that can chan
 
 import hashlib
 import json
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from compile.tasks.sentence_files import SENTENCE_FILES
+from compile.model.hub import HUB_ID, Report, download
+from compile.tasks.sentence_files import MODULES, SENTENCE_FILES
 from compile.tasks.task import compile_task, task_of
 from corelane.artifacts.calibration import SHIPPED_NAME, parse_calibration
 from corelane.artifacts.manifest import FINGERPRINT_CHARS, digest_file
 from corelane.domain.jobs import DEFAULT_TASK
-from corelane.errors import ArtifactRefused, CompileFailed, ModelRefused
+from corelane.errors import ArtifactRefused, ModelRefused
 
 #: The models that come with Corelane.
 MODELS = Path(__file__).resolve().parents[2] / "models"
@@ -45,8 +45,6 @@ WEIGHTS = (
     ("pytorch_model*.bin", "pytorch_model*.bin.index.json"),
 )
 
-HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
-
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
@@ -64,13 +62,15 @@ class ModelSource:
         return self.digest[:FINGERPRINT_CHARS]
 
 
-def find_source(model: str, endpoint: str | None = None, task: str | None = None) -> ModelSource:
+def find_source(
+    model: str, endpoint: str | None = None, task: str | None = None, report: Report = lambda *_: None
+) -> ModelSource:
     """Find a model, and download it if necessary; raises ModelRefused, or CompileFailed if the hub does not respond.
 
     ``endpoint`` is the hub's address, None for the default; if ``task`` is None, the model's head determines it.
     """
-    label, folder = _find_folder(model, endpoint)
-    if not (folder / CONFIG_NAME).is_file():
+    label, folder = _find_folder(model, endpoint, report)
+    if not any((folder / name).is_file() for name in (CONFIG_NAME, MODULES)):
         raise ModelRefused(f"{folder} holds no {CONFIG_NAME}: it is not a model in Hugging Face layout")
     task = task or _task_of(label, folder)
     digest = digest_source(folder, task)
@@ -79,7 +79,7 @@ def find_source(model: str, endpoint: str | None = None, task: str | None = None
     return source
 
 
-def _find_folder(model: str, endpoint: str | None) -> tuple[str, Path]:
+def _find_folder(model: str, endpoint: str | None, report: Report) -> tuple[str, Path]:
     could_be_hub_id = HUB_ID.fullmatch(model) is not None
     if could_be_hub_id and "/" not in model and (MODELS / model).is_dir():
         return model, MODELS / model
@@ -88,45 +88,15 @@ def _find_folder(model: str, endpoint: str | None) -> tuple[str, Path]:
         return local.name, local
     if not could_be_hub_id:
         raise ModelRefused(f"there is no folder {model!r}; give a folder, a Hugging Face id or a name in {MODELS}")
-    return model, _download(model, endpoint)
-
-
-def _download(model: str, endpoint: str | None) -> Path:
-    from httpx2 import HTTPError
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-    )
-
-    try:
-        for weights in WEIGHTS:
-            patterns = [*SMALL_FILES, *SENTENCE_FILES, SHIPPED_NAME, *weights]
-            folder = Path(snapshot_download(model, allow_patterns=patterns, endpoint=endpoint))
-            if _match(folder, weights):
-                break
-    except GatedRepoError as error:
-        raise ModelRefused(
-            f"{model} asks for permission: accept its terms on its page, then `hf auth login`"
-        ) from error
-    except (RepositoryNotFoundError, HFValidationError) as error:
-        raise ModelRefused(f"no folder and no model on the Hugging Face hub is called {model}") from error
-    except (LocalEntryNotFoundError, HTTPError) as error:
-        raise CompileFailed(
-            f"{model} is no folder here and could not be downloaded: the Hugging Face hub does not respond; without a "
-            "network, copy the model's folder here and give its path"
-        ) from error
-    except OSError as error:
-        raise CompileFailed(f"{model} could not be downloaded: {error.strerror or error}") from error
-    return folder
+    kinds = [(*weights, *SMALL_FILES, *SENTENCE_FILES, SHIPPED_NAME) for weights in WEIGHTS]
+    return model, download(model, kinds, endpoint, report)
 
 
 def _task_of(label: str, folder: Path) -> str:
     """Return the task that a model was made for; the default task if its config cannot be read."""
+    path = folder / CONFIG_NAME
     try:
-        config = json.loads((folder / CONFIG_NAME).read_bytes())
+        config = json.loads(path.read_bytes()) if path.is_file() else {}
         return task_of(label, config.get("architectures") or [], folder, config)
     except (ValueError, AttributeError, OSError):
         return DEFAULT_TASK

@@ -335,8 +335,8 @@ def check_manifest(artifact: Artifact, expected: str) -> None:
 
 
 def model_name(source: str) -> str:
-    """Shorten a name, a folder or a Hugging Face id to a model name."""
-    tail = source.rstrip("/").rpartition("/")[2].lower()
+    """Shorten a name, a folder or a Hugging Face id, without a revision behind an @, to a model name."""
+    tail = source.rstrip("/").rpartition("/")[2].partition("@")[0].lower()
     name = re.sub(r"[^a-z0-9._-]+", "-", tail).strip("-._")
     return name or "model"
 

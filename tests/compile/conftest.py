@@ -36,6 +36,10 @@ def edited(tiny_model: Path, tmp_path: Path) -> Edit:
     return edit
 
 
+#: What the hub says of models and revisions that it does not give: a status and a code.
+REFUSED = {"gated": (403, "GatedRepo"), "none": (404, "RevisionNotFound"), "broken": (503, "")}
+
+
 class HubStub(BaseHTTPRequestHandler):
     """The part of the Hugging Face hub that a download needs, over one folder."""
 
@@ -53,7 +57,9 @@ class HubStub(BaseHTTPRequestHandler):
 
     def answer(self, with_body: bool) -> None:
         parts = self.path.strip("/").split("/")
-        if parts[:5] == ["api", "models", "some", "tiny-qa", "tree"]:
+        if refused := next((REFUSED[part] for part in parts if part in REFUSED), None):
+            self.send(refused[0], b"{}", with_body, **{"X-Error-Code": refused[1]})
+        elif parts[:5] == ["api", "models", "some", "tiny-qa", "tree"]:
             tree = [
                 {"type": "file", "path": path.name, "size": path.stat().st_size, "oid": path.name}
                 for path in self.folder.iterdir()

@@ -5,7 +5,7 @@ import pytest
 
 from compile.model.source import SERVING_NAME, digest_source, find_source
 from corelane.artifacts.calibration import SHIPPED_NAME
-from corelane.artifacts.manifest import FINGERPRINT_CHARS
+from corelane.artifacts.manifest import FINGERPRINT_CHARS, model_name
 from corelane.errors import CompileFailed, ModelRefused
 from tests.tools.artifacts import CALIBRATION
 
@@ -107,6 +107,37 @@ def test_downloaded_model_is_found_again_without_network(hub: str) -> None:
 def test_model_the_hub_does_not_know_is_refused(hub: str) -> None:
     with pytest.raises(ModelRefused, match="no model on the Hugging Face hub is called some/other"):
         find_source("some/other", hub)
+
+
+@pytest.mark.usefixtures("hub_cache")
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("some/gated", "asks for permission: accept its terms on its page"),
+        ("some/tiny-qa@none", "has no revision 'none'"),
+        ("some/broken", r"does not respond \(503\)"),
+    ],
+)
+def test_what_the_hub_does_not_give_is_told_in_a_sentence(hub: str, name: str, reason: str) -> None:
+    with pytest.raises((ModelRefused, CompileFailed), match=reason) as refusal:
+        find_source(name, hub)
+    assert "\n" not in refusal.value.detail
+
+
+@pytest.mark.usefixtures("hub_cache")
+def test_a_revision_is_named_behind_an_at_sign(hub: str, tiny_model: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    source = find_source("some/tiny-qa@v2", hub, report=lambda *each: told.append(each))
+    assert (source.label, source.digest) == ("some/tiny-qa@v2", digest_source(tiny_model))
+    assert model_name(source.label) == "tiny-qa"
+    assert told[-1][0] == "downloading some/tiny-qa@v2 (MB)"
+
+
+@pytest.mark.usefixtures("hub_cache")
+def test_offline_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(CompileFailed, match="HF_HUB_OFFLINE is set, and the hub's cache lacks it"):
+        find_source("some/tiny-qa")
 
 
 @pytest.mark.usefixtures("hub_cache")

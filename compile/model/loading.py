@@ -72,15 +72,19 @@ def quiet_transformers() -> Iterator[None]:
 
 def load_model(source: ModelSource) -> SourceModel:
     """Load and check a model; raises ModelRefused with the reason."""
-    config = _read_config(source)
-    longest = attend_in_full(config)
-    fast = _load_tokenizer(source)
-    network = _load_network(source, config)
+    task = compile_task(source.task)
+    if (loaded := task.load(source.label, source.folder)) is not None:
+        config, fast, network = loaded
+        longest = None
+    else:
+        config = _read_config(source)
+        longest = attend_in_full(config)
+        fast = _load_tokenizer(source)
+        network = _load_network(source, config)
     _check_vocabulary(source, fast, network)
     tokenizer = Tokenizer.from_str(fast.backend_tokenizer.to_str())
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    task = compile_task(source.task)
     facts = task.facts(source.folder, config)
     positions = _count_positions(network, longest)
     if (most := facts.get("max_length")) is not None:

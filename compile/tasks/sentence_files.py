@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from corelane.errors import ModelRefused
+import torch
+from safetensors.torch import load_file
+
+from corelane.errors import ModelRefused, first_line
 
 MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
 
@@ -28,7 +31,7 @@ SENTENCE_FILES = (
     MODULES,
     SETTINGS,
     *NETWORK_SETTINGS,
-    *(f"*_*/{name}" for name in ("config.json", "model.safetensors", "pytorch_model.bin")),
+    *(f"*_*/{name}" for name in ("config.json", "tokenizer.json", "model.safetensors", "pytorch_model.bin")),
 )
 
 #: What of the network's settings may be there: what is read, and what changes no result.
@@ -55,6 +58,17 @@ def read_file(label: str, path: Path) -> Any:
         return json.loads(path.read_bytes()) if path.is_file() else {}
     except (OSError, ValueError) as error:
         raise ModelRefused(f"{path.name} of {label} cannot be read: {error}") from error
+
+
+def read_weights(label: str, module: Module) -> dict[str, torch.Tensor]:
+    """Return a module's weights by name; raise ModelRefused if they do not load."""
+    safe, older = module.folder / "model.safetensors", module.folder / "pytorch_model.bin"
+    try:
+        found = load_file(safe) if safe.is_file() else torch.load(older, map_location="cpu", weights_only=True)
+        return {str(name): value.float() for name, value in found.items()}
+    except Exception as error:
+        # A file of another kind can fail in any way.
+        raise ModelRefused(f"the weights of {module.kind} of {label} do not load: {first_line(error)}") from error
 
 
 def list_modules(label: str, folder: Path) -> Sequence[Module]:

@@ -72,6 +72,10 @@ class CompileTask(ABC):
         """Return the class of transformers that loads a network."""
         return self.loader
 
+    def load(self, label: str, folder: Path) -> tuple[Any, Any, Any] | None:  # noqa: ARG002
+        """Return the config, tokenizer and network of a model that transformers does not load; None if it does."""
+        return None
+
     def keep(self, label: str, folder: Path, facts: Mapping[str, Any]) -> Mapping[str, bytes]:  # noqa: ARG002
         """Return further files that the engine reads, by name; raise ModelRefused if the model's are unfit."""
         return {}
@@ -128,7 +132,7 @@ def task_of(label: str, architectures: Sequence[str], folder: Path, config: Mapp
     """Return the task that a model was made for, by its architecture; raise ModelRefused if there is none."""
     names = [str(name).removesuffix("Simple") for name in architectures]
     compiled = [name for name in TASKS if find_spec(f"compile.tasks.{name.replace('-', '_')}")]
-    for task in compiled if names else ():
+    for task in compiled:
         if compile_task(task).is_made_for(names, folder, config):
             return task
     if not names:

@@ -22,6 +22,7 @@ from corelane.settings import Settings
 from corelane.tasks.feature_extraction.pooling import ACTIVATIONS, POOLINGS, encode, finish, pool
 from corelane.tasks.feature_extraction.wire import EmbeddingOptions
 from tests.families.texts import MULTI_SCRIPT
+from tests.families.tokenizers import make_tokenizer
 from tests.tasks import tiny
 from tests.tasks.tiny import FAMILIES, compiled, save_tiny
 from tests.tools.snippets import ROOT
@@ -215,7 +216,7 @@ def test_plain_network_gives_the_mean_of_its_tokens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("kinds", "reason"),
-    [(["Transformer", "Pooling", "CNN"], "CNN"), (["Transformer"], "Transformer"), (["StaticEmbedding"], "Static")],
+    [(["Transformer", "Pooling", "CNN"], "CNN"), (["Transformer"], "Transformer"), (["BoW"], "BoW")],
 )
 def test_other_modules_are_refused(kinds: list[str], reason: str, tmp_path: Path) -> None:
     folder = save(tmp_path / "tiny")
@@ -305,6 +306,47 @@ def test_encoder_of_t5_embeds_texts(loader: str, tmp_path: Path) -> None:
     getattr(transformers, loader)(config).save_pretrained(folder)
     artifact = compiled(folder, tmp_path / "data")
     assert vectors(answer(artifact, TEXTS)) == pytest.approx(official(folder).encode(list(TEXTS)), abs=2e-4)
+
+
+@pytest.mark.parametrize("form", ["embedding", "model2vec", "in a folder"])
+def test_static_embedding_looks_up_each_token(form: str, tmp_path: Path) -> None:
+    """One of model2vec shares rows between tokens and weighs tokens; its type is that of an older version."""
+    import torch
+    from safetensors.torch import save_file
+
+    fast = make_tokenizer("BertTokenizer")
+    folder, count = tmp_path / "static", len(fast)
+    inside = folder / ("0_StaticEmbedding" if form == "in a folder" else "")
+    inside.mkdir(parents=True)
+    fast.backend_tokenizer.save(str(inside / "tokenizer.json"))
+    made = torch.randn(count, 24, generator=torch.Generator().manual_seed(7))
+    weights = {"embedding.weight": made}
+    if form == "model2vec":
+        mapping = torch.arange(count) % 50
+        weights = {
+            "embeddings": made[:50].half(),
+            "mapping": mapping,
+            "weights": torch.linspace(0.5, 2, count).double(),
+        }
+        (folder / "config.json").write_text('{"model_type": "model2vec", "architectures": ["StaticModel"]}')
+    save_file(weights, inside / "model.safetensors")
+    path = {"embedding": "", "model2vec": "."}.get(form, "0_StaticEmbedding")
+    modules = [{"type": "sentence_transformers.models.StaticEmbedding", "path": path}]
+    modules += [{"type": "sentence_transformers.models.Normalize", "path": "1_Normalize"}] * (form != "embedding")
+    listed = [{"idx": at, "name": str(at), **module} for at, module in enumerate(modules)]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    about = {"prompts": {"query": "search: "}, "default_prompt_name": "query"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(about))
+    artifact, texts = compiled(folder, tmp_path / "data", buckets="auto"), [*TEXTS, LONG, " "]
+    assert artifact.manifest.max_length == 8192
+    expected = official(folder).encode(texts)
+    assert vectors(answer(artifact, texts)) == pytest.approx(expected, abs=2e-4)
+    version = find_source(str(folder)).version
+    fast.add_tokens(["qxzqxz"])
+    fast.backend_tokenizer.save(str(inside / "tokenizer.json"))
+    assert find_source(str(folder)).version != version
+    with pytest.raises(ModelRefused, match="is another model's"):
+        compiled(folder, tmp_path / "data")
 
 
 def test_version_depends_on_the_pooling(tmp_path: Path) -> None:

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from safetensors.torch import load_file
 
-from compile.tasks.sentence_files import MODULES, SETTINGS, Module, list_modules, read_file, read_network
-from corelane.errors import ModelRefused, first_line
+from compile.tasks.sentence_files import MODULES, SETTINGS, Module, list_modules, read_file, read_network, read_weights
+from corelane.errors import ModelRefused
 from corelane.tasks.feature_extraction.pooling import ACTIVATIONS, EMPTY_PROMPTS, POOLINGS
 
 #: The older names of poolings, in the order in which several of them stand.
@@ -31,6 +29,15 @@ NO_LIMIT = 1_000_000
 
 #: The one input and output that Corelane knows of a layer behind the pooling.
 POOLED = "sentence_embedding"
+
+#: What looks up the vector of each token in a table.
+STATIC = "StaticEmbedding"
+
+#: The longest rows of such a table, which has no limit of its own, in tokens.
+STATIC_LONGEST = 8192
+
+#: The modules that make the first vector of a text.
+FIRST = (["Transformer", "Pooling"], [STATIC])
 
 #: The layers, and what each may say of itself.
 LAYERS: Mapping[str, set[str]] = {
@@ -51,19 +58,27 @@ def read_modules(label: str, folder: Path, config: Any) -> dict[str, Any]:
         last = made_for.endswith("ForCausalLM") and getattr(config, "is_causal", True)
         return {"pooling": ["lasttoken" if last else "mean"], "normalize": False}
     kinds = [module.kind for module in modules]
-    if kinds[:2] != ["Transformer", "Pooling"] or not set(kinds[2:]) <= set(LAYERS):
+    first = next((way for way in FIRST if kinds[: len(way)] == way), None)
+    if first is None or not set(kinds[len(first) :]) <= set(LAYERS):
         raise ModelRefused(
-            f"{label} makes its vectors by {', '.join(kinds) or 'nothing'}: Corelane does Transformer, Pooling "
-            f"and then {', '.join(LAYERS)}, and no other module"
+            f"{label} makes its vectors by {', '.join(kinds) or 'nothing'}: Corelane does "
+            f"{' or '.join(' and '.join(way) for way in FIRST)}, then {', '.join(LAYERS)}, and no other module"
         )
-    layers = [_read_layer(label, module) for module in modules[2:]]
+    layers = [_read_layer(label, module) for module in modules[len(first) :]]
     last = bool(layers) and layers[-1]["kind"] == "Normalize"
-    facts: dict[str, Any] = read_pooling(label, modules[1].folder / "config.json") | {"normalize": last}
+    if first == [STATIC]:
+        facts: dict[str, Any] = {"pooling": ["mean"]}
+        cut = read_file(label, modules[0].folder / "tokenizer.json").get("truncation") or {}
+        longest = cut.get("max_length", STATIC_LONGEST)
+    else:
+        network = read_network(label, folder, "feature-extraction")
+        longest = network.pop("max_length")
+        facts = read_pooling(label, modules[1].folder / "config.json") | network
+    facts["normalize"] = last
     if layers := layers[: len(layers) - last]:
         facts["layers"] = layers
-    network = read_network(label, folder, "feature-extraction")
-    longest = network.pop("max_length")
-    facts |= network | ({"max_length": int(longest)} if longest and longest < NO_LIMIT else {})
+    if longest and longest < NO_LIMIT:
+        facts["max_length"] = int(longest)
     return facts | _read_prompts(label, folder / SETTINGS)
 
 
@@ -90,18 +105,11 @@ def _read_layer(label: str, module: Module) -> dict[str, Any]:
 def pack_layers(label: str, folder: Path, layers: Sequence[Mapping[str, Any]]) -> bytes:
     """Return the weights of a model's layers as an artifact has them: fp32, by the layer's number and their name."""
     arrays: dict[str, Any] = {}
-    for number, module in enumerate(list_modules(label, folder)[2 : 2 + len(layers)]):
+    modules = [module for module in list_modules(label, folder) if module.kind in LAYERS]
+    for number, module in enumerate(modules[: len(layers)]):
         if module.kind == "Normalize":
             continue
-        safe, older = module.folder / "model.safetensors", module.folder / "pytorch_model.bin"
-        try:
-            found = load_file(safe) if safe.is_file() else torch.load(older, map_location="cpu", weights_only=True)
-            its = {name.rpartition(".")[2]: value.float().numpy() for name, value in found.items()}
-        except Exception as error:
-            # A file of another kind can fail in any way.
-            raise ModelRefused(
-                f"the weights of {module.folder.name} of {label} do not load: {first_line(error)}"
-            ) from error
+        its = {name.rpartition(".")[2]: value.numpy() for name, value in read_weights(label, module).items()}
         layer = layers[number]
         shape = (layer["outputs"], layer["inputs"]) if module.kind == "Dense" else its.get("bias", np.zeros(0)).shape
         if "weight" not in its or its["weight"].shape != shape or not set(its) <= {"weight", "bias"}:

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compile.tasks.feature_extraction.modules import pack_layers, read_modules
-from compile.tasks.sentence_files import SENTENCE_FILES
+from compile.tasks.feature_extraction.modules import STATIC, pack_layers, read_modules
+from compile.tasks.feature_extraction.static import load_static
+from compile.tasks.sentence_files import SENTENCE_FILES, list_modules
 from compile.tasks.task import CompileTask, Row
 from compile.tasks.texts import SAMPLES
 from corelane.engine.backends.protocol import Logits
@@ -58,6 +59,11 @@ class Embedding(CompileTask):
     def facts(self, folder: Path, config: Any) -> dict[str, Any]:
         """Return how the vectors of tokens become one."""
         return {"size": int(config.hidden_size), **read_modules(folder.name, folder, config)}
+
+    def load(self, label: str, folder: Path) -> tuple[Any, Any, Any] | None:
+        """Return the table of a static embedding, which transformers does not know, as a network."""
+        first = next(iter(list_modules(label, folder)), None)
+        return load_static(label, first) if first is not None and first.kind == STATIC else None
 
     def keep(self, label: str, folder: Path, facts: Mapping[str, Any]) -> Mapping[str, bytes]:
         """Return the weights of the layers behind the pooling, which the engine computes."""

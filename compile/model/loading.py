@@ -4,7 +4,6 @@ A loaded model is eager, in fp32, and has a trained head for its task and a fast
 tokenizer puts a row together.
 """
 
-import json
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,18 +13,20 @@ from typing import Any
 
 import torch
 import transformers
-from safetensors import SafetensorError
 from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoTokenizer
 from transformers.utils import logging
 
 from compile.model.families import attend_in_full, check_family
+from compile.model.refusing import refusing
 from compile.model.source import CONFIG_NAME, ModelSource
 from compile.model.template import read_template
+from compile.model.weights import WHOLE, weight_files
+from compile.tasks.sentence_files import read_file
 from compile.tasks.task import CompileTask, check_heads, compile_task
 from corelane.artifacts.manifest import TOKENIZER_NAME, TokenizerSpec
 from corelane.engine.buckets import Bucket, fitting_buckets
-from corelane.errors import CompileFailed, ModelRefused, first_line
+from corelane.errors import CompileFailed, ModelRefused
 
 #: Files that hold a tokenizer's vocabulary. Without any of them transformers makes an empty vocabulary.
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
@@ -72,25 +73,26 @@ def quiet_transformers() -> Iterator[None]:
 
 def load_model(source: ModelSource) -> SourceModel:
     """Load and check a model; raises ModelRefused with the reason."""
-    task = compile_task(source.task)
-    if (loaded := task.load(source.label, source.folder)) is not None:
-        config, fast, network = loaded
-        longest = None
-    else:
-        config = _read_config(source)
+    label, folder, task = source.label, source.folder, compile_task(source.task)
+    with refusing(label, f"{folder / CONFIG_NAME}, or a file beside it, cannot be used"):
+        config, fast, network = task.load(label, folder) or (_read_config(source), None, None)
+        facts = task.facts(folder, config)
         longest = attend_in_full(config)
-        fast = _load_tokenizer(source)
-        network = _load_network(source, config)
+    with refusing(label, f"the tokenizer of {label} does not load"):
+        fast = fast or _load_tokenizer(source)
+        tokenizer = Tokenizer.from_str(fast.backend_tokenizer.to_str())
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+    with refusing(label, f"the weights of {label} do not load"):
+        network = network or _load_network(source, config)
+        kept = task.keep(label, folder, facts)
     _check_vocabulary(source, fast, network)
-    tokenizer = Tokenizer.from_str(fast.backend_tokenizer.to_str())
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    facts = task.facts(source.folder, config)
     positions = _count_positions(network, longest)
     if (most := facts.get("max_length")) is not None:
         positions = min(positions or most, most)
-    kept = task.keep(source.label, source.folder, facts)
-    return SourceModel(source, network, tokenizer, read_template(source, fast, config), positions, task, facts, kept)
+    with refusing(label, f"the tokenizer of {label} cannot be used"):
+        spec = read_template(source, fast, config)
+    return SourceModel(source, network, tokenizer, spec, positions, task, facts, kept)
 
 
 def check_lengths(model: SourceModel, ladder: Sequence[Bucket]) -> None:
@@ -105,30 +107,26 @@ def check_lengths(model: SourceModel, ladder: Sequence[Bucket]) -> None:
 
 
 def _read_config(source: ModelSource) -> Any:
-    path = source.folder / CONFIG_NAME
-    try:
-        raw = json.loads(path.read_bytes())
+    label, path, task = source.label, source.folder / CONFIG_NAME, compile_task(source.task)
+    raw = read_file(label, path)
+    if quantised := raw.get("quantization_config") or raw.get("compression_config"):
+        method = quantised.get("quant_method", "a method without a name")
+        raise ModelRefused(
+            f"the weights of {label} are quantised ({method}), and Corelane compiles full ones: take the model that it "
+            "was made from"
+        )
+    with refusing(label, f"{path} cannot be used"):
         config = AutoConfig.from_pretrained(source.folder, trust_remote_code=False)
-    except (OSError, KeyError, ValueError, AttributeError, TypeError) as error:
-        if "trust_remote_code" in str(error):
-            told = "needs the code beside it (`auto_map`), which Corelane never runs: use a model without such code"
-            raise ModelRefused(f"{source.label} {told}") from error
-        kind = "" if isinstance(error, json.JSONDecodeError) else ": unknown architecture"
-        raise ModelRefused(f"{path} cannot be used{kind}: {first_line(error)}") from error
-    task = compile_task(source.task)
-    check_family(source.label, config)
-    check_heads(task, source.label, raw.get("architectures") or [])
-    task.check(source.label, source.folder, config)
+    check_family(label, config)
+    check_heads(task, label, raw.get("architectures") or [])
+    task.check(label, source.folder, config)
     return config
 
 
 def _load_tokenizer(source: ModelSource) -> Any:
     if not any(any(source.folder.glob(pattern)) for pattern in VOCABULARIES):
         raise ModelRefused(f"{source.folder} holds no tokenizer: none of {', '.join(VOCABULARIES)}")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(source.folder, trust_remote_code=False)
-    except (OSError, KeyError, ValueError, AttributeError, TypeError, ImportError) as error:
-        raise ModelRefused(f"the tokenizer of {source.label} does not load: {first_line(error)}") from error
+    tokenizer = AutoTokenizer.from_pretrained(source.folder, trust_remote_code=False)
     if not tokenizer.is_fast:
         raise ModelRefused(f"{source.label} has no fast tokenizer (tokenizer.json), which character offsets need")
     return tokenizer
@@ -136,21 +134,24 @@ def _load_tokenizer(source: ModelSource) -> Any:
 
 def _load_network(source: ModelSource, config: Any) -> Any:
     task = compile_task(source.task)
-    try:
-        network, loading = getattr(transformers, task.loader_of(config)).from_pretrained(
-            source.folder,
-            config=config,
-            trust_remote_code=False,
-            attn_implementation="eager",
-            dtype=torch.float32,
-            output_loading_info=True,
-        )
-    except (OSError, KeyError, ValueError, RuntimeError, AttributeError, TypeError, SafetensorError) as error:
-        raise ModelRefused(f"the weights of {source.label} do not load: {first_line(error)}") from error
+    if not weight_files(source.label, source.folder):
+        raise ModelRefused(f"{source.folder} holds no weights: neither {' nor '.join(WHOLE)}, whole or in parts")
+    network, loading = getattr(transformers, task.loader_of(config)).from_pretrained(
+        source.folder,
+        config=config,
+        trust_remote_code=False,
+        attn_implementation="eager",
+        dtype=torch.float32,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,
+    )
     if absent := task.untrained(loading):
         raise ModelRefused(
             f"{source.label} lacks weights, {absent[0]} among {len(absent)}: it was not trained to {task.trained_to}"
         )
+    for name, its, wanted in sorted(loading["mismatched_keys"]):
+        sizes = " × ".join(map(str, its)), " × ".join(map(str, wanted))
+        raise ModelRefused(f"{source.label} has {name} of {sizes[0]} weights, and its config.json says {sizes[1]}")
     return network.eval()
 
 

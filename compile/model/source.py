@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compile.model.hub import HUB_ID, Report, download
-from compile.tasks.sentence_files import MODULES, SENTENCE_FILES
+from compile.model.refusing import refusing
+from compile.model.weights import check_fetched, check_form, weight_files
+from compile.tasks.sentence_files import MODULES, SENTENCE_FILES, read_file
 from compile.tasks.task import compile_task, task_of
 from corelane.artifacts.calibration import SHIPPED_NAME, parse_calibration
 from corelane.artifacts.manifest import FINGERPRINT_CHARS, digest_file
@@ -29,17 +31,17 @@ SERVING_NAME = "corelane.json"
 SMALL_FILES = (
     CONFIG_NAME,
     SERVING_NAME,
-    "tokenizer.json",
-    "tokenizer_config.json",
+    "tokenizer*.json",
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.txt",
     "vocab.json",
     "merges.txt",
     "*.model",
+    "tekken.json",
 )
 
-#: Weight files, by preference: a later kind counts only if there is no file of an earlier one.
+#: Weight files to download, by preference: a later kind only if the hub has none of an earlier one.
 WEIGHTS = (
     ("model*.safetensors", "model*.safetensors.index.json"),
     ("pytorch_model*.bin", "pytorch_model*.bin.index.json"),
@@ -70,10 +72,14 @@ def find_source(
     ``endpoint`` is the hub's address, None for the default; if ``task`` is None, the model's head determines it.
     """
     label, folder = _find_folder(model, endpoint, report)
-    if not any((folder / name).is_file() for name in (CONFIG_NAME, MODULES)):
-        raise ModelRefused(f"{folder} holds no {CONFIG_NAME}: it is not a model in Hugging Face layout")
-    task = task or _task_of(label, folder)
-    digest = digest_source(folder, task)
+    with refusing(label, f"{folder} cannot be used"):
+        check_form(label, folder)
+        if not any((folder / name).is_file() for name in (CONFIG_NAME, MODULES)):
+            raise ModelRefused(f"{folder} holds no {CONFIG_NAME}: it is not a model in Hugging Face layout")
+        config = read_file(label, folder / CONFIG_NAME)
+        task = task or task_of(label, config.get("architectures") or [], folder, config)
+        check_fetched(label, {*_files(folder), *_match(folder, compile_task(task).files)})
+        digest = digest_source(folder, task)
     source = ModelSource(label, folder, digest, _read_threshold(folder / SERVING_NAME), task)
     _check_calibration(folder / SHIPPED_NAME, source.version)
     return source
@@ -86,33 +92,28 @@ def _find_folder(model: str, endpoint: str | None, report: Report) -> tuple[str,
     local = Path(model).resolve()
     if model and local.is_dir():
         return local.name, local
+    if model and local.is_file():
+        raise ModelRefused(f"{model} is a file: give the folder that holds it and the model's other files")
     if not could_be_hub_id:
         raise ModelRefused(f"there is no folder {model!r}; give a folder, a Hugging Face id or a name in {MODELS}")
     kinds = [(*weights, *SMALL_FILES, *SENTENCE_FILES, SHIPPED_NAME) for weights in WEIGHTS]
     return model, download(model, kinds, endpoint, report)
 
 
-def _task_of(label: str, folder: Path) -> str:
-    """Return the task that a model was made for; the default task if its config cannot be read."""
-    path = folder / CONFIG_NAME
-    try:
-        config = json.loads(path.read_bytes()) if path.is_file() else {}
-        return task_of(label, config.get("architectures") or [], folder, config)
-    except (ValueError, AttributeError, OSError):
-        return DEFAULT_TASK
-
-
 def digest_source(folder: Path, task: str = DEFAULT_TASK) -> str:
     """Return the SHA-256 over the names and contents of a model's files, sorted by name, and over its task."""
-    weights = next((found for patterns in WEIGHTS if (found := _match(folder, patterns))), [])
     digest = hashlib.sha256()
-    for path in sorted({*_match(folder, SMALL_FILES), *weights}, key=lambda path: path.name):
+    for path in sorted(_files(folder), key=lambda path: path.name):
         digest.update(f"{path.name}\0{digest_file(path)}\n".encode())
     if task != DEFAULT_TASK:
         for path in sorted(_match(folder, compile_task(task).files)):
             digest.update(f"{path.relative_to(folder)}\0{digest_file(path)}\n".encode())
         digest.update(f"{task}\n".encode())
     return digest.hexdigest()
+
+
+def _files(folder: Path) -> set[Path]:
+    return {*_match(folder, SMALL_FILES), *weight_files(folder.name, folder)}
 
 
 def _match(folder: Path, patterns: tuple[str, ...]) -> list[Path]:

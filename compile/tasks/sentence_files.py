@@ -52,12 +52,15 @@ class Module:
     folder: Path
 
 
-def read_file(label: str, path: Path) -> Any:
-    """Return what a JSON file says, or an empty dict if it does not exist; raise ModelRefused if it is unreadable."""
+def read_file(label: str, path: Path, kind: type = dict) -> Any:
+    """Return what a JSON file says, nothing if it does not exist; raise ModelRefused if it is not JSON of that kind."""
     try:
-        return json.loads(path.read_bytes()) if path.is_file() else {}
-    except (OSError, ValueError) as error:
-        raise ModelRefused(f"{path.name} of {label} cannot be read: {error}") from error
+        said = json.loads(path.read_bytes()) if path.is_file() else kind()
+    except (OSError, ValueError, RecursionError) as error:
+        raise ModelRefused(f"{path.name} of {label} cannot be read: {first_line(error)}") from error
+    if not isinstance(said, kind):
+        raise ModelRefused(f"{path.name} of {label} makes no sense: it is no {'object' if kind is dict else 'list'}")
+    return said
 
 
 def read_weights(label: str, module: Module) -> dict[str, torch.Tensor]:
@@ -73,7 +76,7 @@ def read_weights(label: str, module: Module) -> dict[str, torch.Tensor]:
 
 def list_modules(label: str, folder: Path) -> Sequence[Module]:
     """Return a model's modules in order, the network first; none if it lacks the file. Raises ModelRefused."""
-    listed = read_file(label, folder / MODULES)
+    listed = read_file(label, folder / MODULES, list)
     try:
         types = [str(module["type"]) for module in listed]
         paths = [str(module["path"]) for module in listed]

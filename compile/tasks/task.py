@@ -82,7 +82,7 @@ class CompileTask(ABC):
 
     def untrained(self, loading: Mapping[str, Any]) -> list[str]:
         """Return the weights of the network that a model lacks, from what transformers says of its loading."""
-        return sorted({*loading["missing_keys"], *(str(key) for key in loading["mismatched_keys"])})
+        return sorted(loading["missing_keys"])
 
     @abstractmethod
     def samples(self) -> "list[Query]":

@@ -33,6 +33,7 @@ TOKENIZER_NAME = "tokenizer.json"
 DIGEST_CHUNK_BYTES = 1 << 20
 
 MODEL_NAME = re.compile(r"^[a-z0-9][a-z0-9._-]{0,99}$")
+MOST_NAME_CHARS = 100
 
 #: A version's full name. It cannot contain a path out of the root.
 VERSION_ID = re.compile(r"^[a-z0-9][a-z0-9._-]{0,99}@[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
@@ -337,7 +338,7 @@ def check_manifest(artifact: Artifact, expected: str) -> None:
 def model_name(source: str) -> str:
     """Shorten a name, a folder or a Hugging Face id, without a revision behind an @, to a model name."""
     tail = source.rstrip("/").rpartition("/")[2].partition("@")[0].lower()
-    name = re.sub(r"[^a-z0-9._-]+", "-", tail).strip("-._")
+    name = re.sub(r"[^a-z0-9._-]+", "-", tail).strip("-._")[:MOST_NAME_CHARS]
     return name or "model"
 
 

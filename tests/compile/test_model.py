@@ -50,9 +50,12 @@ def test_bucket_longer_than_the_positions_is_refused(tiny_model: Path) -> None:
     [
         ({"architectures": ["BertForMaskedLM"]}, "a head for none of the tasks"),
         ({"architectures": None}, "no question-answering head"),
-        ({"model_type": "oracle"}, "unknown architecture"),
+        ({"model_type": "oracle"}, "does not recognize this architecture"),
         ({"model_type": "vit"}, "do not load"),
-        ({"intermediate_size": 48}, "edited-qa"),
+        (
+            {"intermediate_size": 48},
+            "has bert.encoder.* weights, and its config.json says 48",
+        ),
     ],
 )
 def test_config_of_another_network_is_refused(edited: Edit, config: dict[str, Any], told: str) -> None:
@@ -106,7 +109,7 @@ def test_head_that_was_never_trained_is_refused(edited: Edit) -> None:
     ("file", "content", "told"),
     [
         ("model.safetensors", b"not weights", "weights of edited-qa do not load"),
-        ("model.safetensors", None, "weights of edited-qa do not load"),
+        ("model.safetensors", None, "holds no weights: neither model.safetensors nor pytorch_model.bin"),
         ("tokenizer.json", b"{}", "tokenizer of edited-qa does not load"),
         ("tokenizer.json", None, "holds no tokenizer"),
     ],

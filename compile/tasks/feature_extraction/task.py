@@ -72,7 +72,7 @@ class Embedding(CompileTask):
 
     def untrained(self, loading: Mapping[str, Any]) -> list[str]:
         """Return the weights that a model lacks, but for the pooler, which nothing reads."""
-        return [name for name in super().untrained(loading) if not name.removeprefix("('").startswith("pooler.")]
+        return [name for name in super().untrained(loading) if not name.startswith("pooler.")]
 
     def samples(self) -> list[Query]:
         """Return sample texts; those that are too long are read in windows."""

@@ -10,6 +10,7 @@ from compile.tasks.task import CompileTask, Row
 from compile.tasks.texts import SAMPLES
 from corelane.engine.backends.protocol import Logits
 from corelane.engine.task import Query
+from corelane.errors import ModelRefused
 from corelane.tasks.text_classification.task import TextClassification
 from corelane.tasks.text_classification.wire import ClassificationOptions, Function
 
@@ -33,8 +34,7 @@ class ClassificationHead(CompileTask):
 
     def facts(self, folder: Path, config: Any) -> dict[str, Any]:  # noqa: ARG002
         """Return the labels, and the function that makes scores of their logits."""
-        labels = [str(config.id2label[at]) for at in range(config.num_labels)]
-        return {"labels": labels, "function": function_of(config)}
+        return {"labels": labels_of(config), "function": function_of(config)}
 
     def samples(self) -> list[Query]:
         """Return sample texts; those that are too long are read in windows."""
@@ -48,6 +48,16 @@ class ClassificationHead(CompileTask):
             for row, (item, _, _) in enumerate(rows):
                 totals[item] = totals.get(item, 0) + part[row]
         return {item: int(np.argmax(total)) for item, total in totals.items()}
+
+
+def labels_of(config: Any) -> list[str]:
+    """Return the labels of a network in order; raise ModelRefused if one has no name."""
+    names = [config.id2label.get(at) for at in range(config.num_labels)]
+    if nameless := [at for at, name in enumerate(names) if not isinstance(name, str | int | float)]:
+        raise ModelRefused(
+            f"`id2label` of config.json has {len(names)} labels and no name for {nameless[0]}: name each, from 0 on"
+        )
+    return [str(name) for name in names]
 
 
 def is_ranker(config: Mapping[str, Any]) -> bool:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from compile.tasks.task import CompileTask, Row
+from compile.tasks.text_classification.task import labels_of
 from compile.tasks.texts import SAMPLES
 from corelane.engine.backends.protocol import Logits
 from corelane.engine.task import Query
@@ -27,7 +28,7 @@ class EntityHead(CompileTask):
 
     def facts(self, folder: Path, config: Any) -> dict[str, Any]:  # noqa: ARG002
         """Return the labels."""
-        return {"labels": [str(config.id2label[at]) for at in range(config.num_labels)]}
+        return {"labels": labels_of(config)}
 
     def samples(self) -> list[Query]:
         """Return sample texts."""

@@ -1,0 +1,27 @@
+"""Anybody may have made a model's files, so they can fail in any way: one place makes a refusal of each failure."""
+
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from corelane.errors import CorelaneError, ModelRefused
+
+#: Most characters of a library's error in a refusal.
+MOST_CHARS = 300
+
+
+@contextmanager
+def refusing(label: str, what: str) -> Iterator[None]:
+    """Raise ModelRefused for any error in the block: ``what`` fails, and why, in one line."""
+    try:
+        yield
+    except CorelaneError:
+        raise
+    except Exception as error:
+        if "trust_remote_code" in str(error):
+            told = "needs the code beside it (`auto_map`), which Corelane never runs: use a model without such code"
+            raise ModelRefused(f"{label} {told}") from error
+        first, *more = str(error).strip().splitlines() or [""]
+        text = textwrap.shorten(f"{first} {more[0]}" if first.endswith(":") else first, MOST_CHARS, placeholder=" …")
+        kind = "" if isinstance(error, (OSError, ValueError, RuntimeError)) and text else f"{type(error).__name__} "
+        raise ModelRefused(f"{what}: {kind}{text}".rstrip()) from error

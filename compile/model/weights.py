@@ -1,0 +1,63 @@
+"""The weights in a model's folder: which files count, and forms that are not read here."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from compile.tasks.sentence_files import read_file
+from corelane.errors import ModelRefused
+
+#: Files of weights, by preference, as transformers chooses. Each may lie in parts, which an index names.
+WHOLE = ("model.safetensors", "pytorch_model.bin")
+
+#: An adapter's settings. transformers would load it onto a model, if the package peft is there.
+ADAPTER = "adapter_config.json"
+
+#: Files of weights in other forms, by pattern.
+OTHERS = {
+    "*.gguf": "GGUF",
+    "*.onnx": "ONNX",
+    "onnx/*.onnx": "ONNX",
+    "openvino/*.xml": "OpenVINO",
+    "tf_model*.h5": "TensorFlow",
+    "flax_model*.msgpack": "Flax",
+}
+
+#: How a file begins that Git LFS has not replaced by the one it stands for.
+POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+def weight_files(label: str, folder: Path) -> list[Path]:
+    """Return the files that transformers loads weights from, the index first; raise ModelRefused if a part lacks."""
+    for whole in WHOLE:
+        index = folder / f"{whole}.index.json"
+        if (folder / whole).is_file():
+            return [folder / whole]
+        if index.is_file():
+            parts = sorted({folder / str(name) for name in dict(read_file(label, index)["weight_map"]).values()})
+            if absent := [path.name for path in parts if not path.is_file()]:
+                raise ModelRefused(
+                    f"{index.name} of {label} names {absent[0]}, which is not there: fetch all its parts"
+                )
+            return [index, *parts]
+    return []
+
+
+def check_form(label: str, folder: Path) -> None:
+    """Raise ModelRefused if a folder is an adapter, or has its weights in another form alone."""
+    if (folder / ADAPTER).is_file():
+        raise ModelRefused(
+            f"{label} has an adapter ({ADAPTER}): merge it into its model (peft's `merge_and_unload`) and save that"
+        )
+    form = next((form for pattern, form in OTHERS.items() if any(folder.glob(pattern))), None)
+    if form and not weight_files(label, folder):
+        raise ModelRefused(
+            f"{folder} has weights for {form} alone, which Corelane does not read: take {' or '.join(WHOLE)}"
+        )
+
+
+def check_fetched(label: str, files: Iterable[Path]) -> None:
+    """Raise ModelRefused if a file is the pointer of Git LFS in its place."""
+    for path in files:
+        with path.open("rb") as stream:
+            if stream.read(len(POINTER)) == POINTER:
+                raise ModelRefused(f"{path.name} of {label} is a pointer of Git LFS: run `git lfs pull` in its folder")

@@ -14,7 +14,9 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 def reads_one_token(network: Any) -> bool:
     """Return whether the head of a network reads one token that it finds by its id, or at the end of the row."""
-    return _has_summary(network) or _head_of(network) is not None
+    # Heads that label each token have the same names.
+    is_one = type(network).__name__.endswith("ForSequenceClassification")
+    return is_one and (_has_summary(network) or _head_of(network) is not None)
 
 
 def find_by_mask(network: Any) -> None:

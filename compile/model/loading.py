@@ -83,6 +83,7 @@ def load_model(source: ModelSource) -> SourceModel:
         tokenizer = Tokenizer.from_str(fast.backend_tokenizer.to_str())
         tokenizer.no_truncation()
         tokenizer.no_padding()
+        facts |= task.read_tokenizer(fast)
     with refusing(label, f"the weights of {label} do not load"):
         network = network or _load_network(source, config)
         kept = task.keep(label, folder, facts)

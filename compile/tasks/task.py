@@ -68,6 +68,10 @@ class CompileTask(ABC):
         """Return what the engine has to know of a model; it becomes ``facts`` of the manifest."""
         return {}
 
+    def read_tokenizer(self, fast: Any) -> dict[str, Any]:  # noqa: ARG002
+        """Return what the engine has to know of a model's tokenizer, as transformers loads it, as further facts."""
+        return {}
+
     def loader_of(self, config: Any) -> str:  # noqa: ARG002
         """Return the class of transformers that loads a network."""
         return self.loader

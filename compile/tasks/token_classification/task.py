@@ -30,6 +30,10 @@ class EntityHead(CompileTask):
         """Return the labels."""
         return {"labels": labels_of(config)}
 
+    def read_tokenizer(self, fast: Any) -> dict[str, Any]:
+        """Return the id of the unknown token, which begins a word; None if the tokenizer has none."""
+        return {"unknown": fast.unk_token_id}
+
     def samples(self) -> list[Query]:
         """Return sample texts."""
         return [Query(None, text, EntityOptions()) for text in SAMPLES]

@@ -26,12 +26,18 @@ class EntityEngine(TextEngine):
     overlap = TokenClassification.overlap
 
     labels: Sequence[str] = ()
+    #: The id of the unknown token; None if there is none.
+    unknown: int | None = None
 
     @classmethod
     def open(cls, artifact: Artifact, limits: RunnerLimits, calibration: Calibration | None) -> Self:
         """Open the tokenizer of an artifact, and read its labels."""
         opened = super().open(artifact, limits, calibration)
-        opened.labels = artifact.manifest.facts["labels"]
+        facts, tokenizer = artifact.manifest.facts, opened._tokenizer
+        opened.labels = facts["labels"]
+        # Artifacts of older versions do not say it.
+        guessed = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "<unk>")
+        opened.unknown = facts.get("unknown", guessed)
         return opened
 
     def decode(self, logits: Logits, rows: Sequence[tuple[TokenizedText, Window]]) -> list[ReadRow]:
@@ -70,18 +76,16 @@ class EntityEngine(TextEngine):
         """Return which tokens begin a word, as Transformers' pipeline decides it.
 
         Where the tokenizer marks the tokens that continue a word, a token without the mark begins one. Elsewhere a
-        token behind or with a space does.
+        token behind or with a space does. The unknown token always does.
         """
-        model = self._tokenizer.model
-        unknown = self._tokenizer.token_to_id(getattr(model, "unk_token", None) or "<unk>")
-        marks = bool(getattr(model, "continuing_subword_prefix", None))
+        marks = bool(getattr(self._tokenizer.model, "continuing_subword_prefix", None))
         begins = []
         for token, (start, end) in zip(context.ids.tolist(), context.places.tolist(), strict=True):
             if marks:
                 is_inside = len(self._tokenizer.id_to_token(token) or "") != end - start
             else:
                 is_inside = start > 0 and " " not in text[start - 1 : start + 1]
-            begins.append(token == unknown or not is_inside)
+            begins.append(token == self.unknown or not is_inside)
         return begins
 
 

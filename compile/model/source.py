@@ -11,7 +11,7 @@ from pathlib import Path
 
 from compile.model.hub import HUB_ID, Report, download
 from compile.model.refusing import refusing
-from compile.model.weights import check_fetched, check_form, weight_files
+from compile.model.weights import ADAPTER, check_fetched, check_form, weight_files
 from compile.tasks.sentence_files import MODULES, SENTENCE_FILES, read_file
 from compile.tasks.task import compile_task, task_of
 from corelane.artifacts.calibration import SHIPPED_NAME, parse_calibration
@@ -30,6 +30,7 @@ SERVING_NAME = "corelane.json"
 #: The files of a model, apart from its weights.
 SMALL_FILES = (
     CONFIG_NAME,
+    ADAPTER,
     SERVING_NAME,
     "tokenizer*.json",
     "special_tokens_map.json",

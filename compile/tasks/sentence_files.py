@@ -43,6 +43,12 @@ HARMLESS = {
     *("use_fast", "padding_side"),
 }
 
+#: A tokenizer without a longest row says one of 10^30 tokens.
+NO_LIMIT = 1_000_000
+
+#: What the library takes of a network, by what the network is for.
+OUTPUTS = {"feature-extraction": "last_hidden_state", "sequence-classification": "logits"}
+
 
 @dataclass(frozen=True, slots=True)
 class Module:
@@ -103,15 +109,23 @@ def read_network(label: str, folder: Path, task: str) -> dict[str, Any]:
         arguments |= {key: value for name in names for key, value in (found.pop(name, None) or {}).items()}
     its_tokenizer = found.pop("processor_kwargs", None) or found.pop("tokenizer_args", None) or {}
     longest = its_tokenizer.pop("model_max_length", None) or found.get("max_seq_length")
-    asked = {key for key, value in {**found, **arguments, **its_tokenizer}.items() if value not in (None, {})}
-    if unknown := sorted(asked - KNOWN - HARMLESS):
+    asked = [*((key, found[key]) for key in found.keys() - KNOWN), *arguments.items(), *its_tokenizer.items()]
+    if unknown := sorted({key for key, value in asked if value not in (None, {})} - HARMLESS):
         raise ModelRefused(
             f"{label} sets {unknown[0]!r} for its network in sentence_bert_config.json, which Corelane does not read: "
             "save the model without it"
         )
-    if (made_for := found.get("transformer_task", task)) != task or not set(found.get("modality_config", ())) <= {
-        "text"
-    }:
-        raise ModelRefused(f"{label} uses its network for {made_for} of other things than texts alone")
-    its_own = read_file(label, folder / "tokenizer_config.json").get("model_max_length")
-    return {"lowercase": bool(found.get("do_lower_case")), "max_length": longest or its_own}
+    reads = {"text": {"method": "forward", "method_output_name": OUTPUTS[task]}}
+    made_for, way = found.get("transformer_task", task), found.get("modality_config", reads)
+    if made_for != task or way != reads:
+        raise ModelRefused(
+            f"{label} uses its network for {made_for} by {json.dumps(way)}, which Corelane does not: it reads texts "
+            f"alone, for {task} by {json.dumps(reads)}"
+        )
+    return {"lowercase": bool(found.get("do_lower_case")), **longest_row(label, folder, longest)}
+
+
+def longest_row(label: str, folder: Path, said: Any = None) -> dict[str, int]:
+    """Return how many tokens the library reads at once as a fact: what a model's file said, or else its tokenizer."""
+    longest = said or read_file(label, folder / "tokenizer_config.json").get("model_max_length")
+    return {"max_length": int(longest)} if longest and longest < NO_LIMIT else {}

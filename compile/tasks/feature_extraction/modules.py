@@ -10,7 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from compile.tasks.sentence_files import MODULES, SETTINGS, Module, list_modules, read_file, read_network, read_weights
+from compile.tasks.sentence_files import (
+    MODULES,
+    SETTINGS,
+    Module,
+    list_modules,
+    longest_row,
+    read_file,
+    read_network,
+    read_weights,
+)
 from corelane.errors import ModelRefused
 from corelane.tasks.feature_extraction.pooling import ACTIVATIONS, EMPTY_PROMPTS, POOLINGS
 
@@ -23,9 +32,6 @@ OLD_POOLINGS = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
-
-#: A tokenizer without a longest row says one of 10^30 tokens.
-NO_LIMIT = 1_000_000
 
 #: The one input and output that Corelane knows of a layer behind the pooling.
 POOLED = "sentence_embedding"
@@ -56,7 +62,7 @@ def read_modules(label: str, folder: Path, config: Any) -> dict[str, Any]:
     if not (folder / MODULES).is_file():
         made_for = (getattr(config, "architectures", None) or [""])[0]
         last = made_for.endswith("ForCausalLM") and getattr(config, "is_causal", True)
-        return {"pooling": ["lasttoken" if last else "mean"], "normalize": False}
+        return {"pooling": ["lasttoken" if last else "mean"], "normalize": False} | longest_row(label, folder)
     kinds = [module.kind for module in modules]
     first = next((way for way in FIRST if kinds[: len(way)] == way), None)
     if first is None or not set(kinds[len(first) :]) <= set(LAYERS):
@@ -67,18 +73,14 @@ def read_modules(label: str, folder: Path, config: Any) -> dict[str, Any]:
     layers = [_read_layer(label, module) for module in modules[len(first) :]]
     last = bool(layers) and layers[-1]["kind"] == "Normalize"
     if first == [STATIC]:
-        facts: dict[str, Any] = {"pooling": ["mean"]}
         cut = read_file(label, modules[0].folder / "tokenizer.json").get("truncation") or {}
-        longest = cut.get("max_length", STATIC_LONGEST)
+        facts: dict[str, Any] = {"pooling": ["mean"], "max_length": cut.get("max_length", STATIC_LONGEST)}
     else:
-        network = read_network(label, folder, "feature-extraction")
-        longest = network.pop("max_length")
-        facts = read_pooling(label, modules[1].folder / "config.json") | network
+        facts = read_pooling(label, modules[1].folder / "config.json")
+        facts |= read_network(label, folder, "feature-extraction")
     facts["normalize"] = last
     if layers := layers[: len(layers) - last]:
         facts["layers"] = layers
-    if longest and longest < NO_LIMIT:
-        facts["max_length"] = int(longest)
     return facts | _read_prompts(label, folder / SETTINGS)
 
 

@@ -7,7 +7,15 @@ from typing import Any
 import orjson
 
 from compile.tasks.question_answering.samples import TEXTS
-from compile.tasks.sentence_files import MODULES, NETWORK_SETTINGS, SETTINGS, list_modules, read_file, read_network
+from compile.tasks.sentence_files import (
+    MODULES,
+    NETWORK_SETTINGS,
+    SETTINGS,
+    list_modules,
+    longest_row,
+    read_file,
+    read_network,
+)
 from compile.tasks.task import Row
 from compile.tasks.text_classification.task import ClassificationHead
 from compile.tasks.texts import LIGHTHOUSE
@@ -20,6 +28,9 @@ from corelane.tasks.text_ranking.wire import RankingOptions
 
 #: What makes a score of a logit, by the class of torch that sentence-transformers names.
 FUNCTIONS: Mapping[str, Function] = {"Identity": "none", "Sigmoid": "sigmoid"}
+
+#: The library's own name of what a cross-encoder's network is for.
+MADE_FOR = "sequence-classification"
 
 
 class Ranking(ClassificationHead):
@@ -43,14 +54,16 @@ class Ranking(ClassificationHead):
         if kinds not in ([], ["Transformer"]):
             raise ModelRefused(f"{label} makes scores by {', '.join(kinds)}: Corelane does Transformer alone")
         own = settings_of(label, folder)
-        if own and read_network(label, folder, "sequence-classification")["lowercase"]:
+        if own and read_network(label, folder, MADE_FOR)["lowercase"]:
             raise ModelRefused(f"{label} makes its texts lower case beside its tokenizer, which Corelane does not")
         if (own.get("prompts") or {}).get(own.get("default_prompt_name")):
             raise ModelRefused(f"{label} puts a prompt before each query, which Corelane does not")
 
     def facts(self, folder: Path, config: Any) -> dict[str, Any]:
-        """Return the function that makes a score of a logit."""
-        return {"function": function_of(folder.name, folder, config)}
+        """Return the function that makes a score of a logit, and the longest row that the library reads."""
+        label = folder.name
+        longest = read_network(label, folder, MADE_FOR) if settings_of(label, folder) else longest_row(label, folder)
+        return {"function": function_of(label, folder, config)} | longest
 
     def samples(self) -> list[Query]:
         """Return sample questions as queries, each with its own passage and another one."""

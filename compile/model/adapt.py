@@ -131,6 +131,13 @@ def _adapt_bloom(network: Any) -> None:
         layer.mlp.gelu_impl = nn.GELU(approximate="tanh")
 
 
+def _adapt_both_sides(network: Any) -> None:
+    # A window of n tokens to each side has n as its own bound here, and n + 1 there.
+    for config in {id(part.config): part.config for part in network.modules() if hasattr(part, "config")}.values():
+        config.is_causal, config.use_bidirectional_attention = False, False
+        config.sliding_window -= 1
+
+
 @dataclass(frozen=True, slots=True)
 class Adaptation:
     """A change of a network in place, and why it is made."""
@@ -159,12 +166,17 @@ ADAPTED = {
 }
 
 
+BOTH_SIDES = Adaptation("its masks are made token by token", _adapt_both_sides)
+
 ONE_TOKEN = Adaptation("its head finds its token by the mask", find_by_mask)
 
 
 def changes_of(network: Any) -> list[Adaptation]:
     """Return the changes of a network, in the order in which they are made."""
-    known = ADAPTED.get(network.config.model_type)
+    config = network.config
+    known = ADAPTED.get(config.model_type)
+    if config.model_type == "gemma3_text" and config.use_bidirectional_attention:
+        known = BOTH_SIDES
     return ([] if known is None else [known]) + ([ONE_TOKEN] if reads_one_token(network) else [])
 
 

@@ -36,7 +36,7 @@ LONG = " ".join(MULTI_SCRIPT[:5] * 3)
 def save(folder: Path, kind: str = "bert", *, pooling: Any = "mean", normalize: bool = False, **about: Any) -> Path:
     """Save a tiny model in the format of sentence-transformers, with what ``about`` says of prompts."""
     longer = {"max_position_embeddings": about.pop("positions")} if "positions" in about else {}
-    save_tiny(kind, "AutoModel", folder, **longer)
+    save_tiny(kind, "AutoModel", folder, **longer, **about.pop("changes", {}))
     config: dict[str, Any] = (
         dict(pooling) if isinstance(pooling, Mapping) else {"embedding_dimension": 0, "pooling_mode": pooling}
     )

@@ -13,7 +13,7 @@ from corelane.engine.text.tokenize import tokenize
 from corelane.settings import Settings
 from corelane.tasks.registry import task_named
 from tests.families.networks import make_config, tokenizer_of
-from tests.families.rows import ROWS
+from tests.families.rows import ROWS, Row
 from tests.families.tokenizers import make_tokenizer
 
 #: Families that differ in how they put rows together, count positions, or share layers.
@@ -21,6 +21,12 @@ FAMILIES = ("bert", "roberta", "distilbert", "electra", "albert")
 
 #: Families whose heads read one token of a row, found by its id: the last ``</s>``, or the last that is no padding.
 ONE_TOKEN = ("bart", "mbart", "t5", "llama", "qwen3", "gpt2", "xlnet")
+
+#: Families that nobody asks questions, beside those of ``ROWS``.
+OTHERS = (
+    Row("gemma3_text", "GPT2Tokenizer", {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8}),
+    Row("gemma2", "GPT2Tokenizer", {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 8}),
+)
 
 #: Words of one token each, for the tokenizer of BERT: texts of them read alike whole and cut.
 WHOLE_WORDS = ("tower", "was", "bakery", "gone", "every", "shop", "since", "bread", "people", "valley", "stone")
@@ -59,7 +65,7 @@ def save_tiny(kind: str, loader: str, folder: Path, larger: float | None = None,
     import torch
     import transformers
 
-    row = next(each for each in ROWS if each.kind == kind)
+    row = next(each for each in (*ROWS, *OTHERS) if each.kind == kind)
     fast = make_tokenizer(row.tokenizer or tokenizer_of(kind))
     transformers.set_seed(7)
     made = make_config(row, fast)

@@ -60,6 +60,12 @@ def read_modules(label: str, folder: Path, config: Any) -> dict[str, Any]:
     """
     modules = list_modules(label, folder)
     if not (folder / MODULES).is_file():
+        chats = read_file(label, folder / "tokenizer_config.json").get("chat_template")
+        if chats or (folder / "chat_template.jinja").is_file():
+            raise ModelRefused(
+                f"sentence-transformers writes texts into the chat template of {label}, and Corelane does not: save "
+                "the tokenizer without it, or the model with a Transformer that reads text alone"
+            )
         made_for = (getattr(config, "architectures", None) or [""])[0]
         last = made_for.endswith("ForCausalLM") and getattr(config, "is_causal", True)
         return {"pooling": ["lasttoken" if last else "mean"], "normalize": False} | longest_row(label, folder)

@@ -86,7 +86,7 @@ def load_model(source: ModelSource) -> SourceModel:
         facts |= task.read_tokenizer(fast)
     with refusing(label, f"the weights of {label} do not load"):
         network = network or _load_network(source, config)
-        kept = task.keep(label, folder, facts)
+        kept = task.keep(label, folder, facts, fast)
     _check_vocabulary(source, fast, network)
     positions = _count_positions(network, longest)
     if (most := facts.get("max_length")) is not None:
@@ -153,7 +153,7 @@ def _load_network(source: ModelSource, config: Any) -> Any:
     for name, its, wanted in sorted(loading["mismatched_keys"]):
         sizes = " × ".join(map(str, its)), " × ".join(map(str, wanted))
         raise ModelRefused(f"{source.label} has {name} of {sizes[0]} weights, and its config.json says {sizes[1]}")
-    return network.eval()
+    return task.finish(source.label, source.folder, network.eval())
 
 
 def _check_vocabulary(source: ModelSource, fast: Any, network: Any) -> None:

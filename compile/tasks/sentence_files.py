@@ -32,6 +32,7 @@ SENTENCE_FILES = (
     SETTINGS,
     *NETWORK_SETTINGS,
     *(f"*_*/{name}" for name in ("config.json", "tokenizer.json", "model.safetensors", "pytorch_model.bin")),
+    *("chat_template.jinja", "additional_chat_templates/*.jinja"),
 )
 
 #: What of the network's settings may be there: what is read, and what changes no result.
@@ -47,7 +48,11 @@ HARMLESS = {
 NO_LIMIT = 1_000_000
 
 #: What the library takes of a network, by what the network is for.
-OUTPUTS = {"feature-extraction": "last_hidden_state", "sequence-classification": "logits"}
+OUTPUTS = {
+    "feature-extraction": "last_hidden_state",
+    "sequence-classification": "logits",
+    "text-generation": "causal_logits",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +103,11 @@ def list_modules(label: str, folder: Path) -> Sequence[Module]:
     return [Module(kind, folder / path) for kind, path in zip(kinds, paths, strict=True)]
 
 
-def read_network(label: str, folder: Path, task: str) -> dict[str, Any]:
+def read_network(label: str, folder: Path, task: str, *, messages: bool = False) -> dict[str, Any]:
     """Return the settings of the network's texts as facts; raise ModelRefused for those that are not read here.
 
-    ``task`` is the library's own name of what the network is for.
+    ``task`` is the library's own name of what the network is for. If ``messages`` may be read, ``chat`` has the
+    settings of a template that texts are written into.
     """
     found: Any = next((said for name in NETWORK_SETTINGS if (said := read_file(label, folder / name))), {})
     arguments: dict[str, Any] = {}
@@ -109,20 +115,25 @@ def read_network(label: str, folder: Path, task: str) -> dict[str, Any]:
         arguments |= {key: value for name in names for key, value in (found.pop(name, None) or {}).items()}
     its_tokenizer = found.pop("processor_kwargs", None) or found.pop("tokenizer_args", None) or {}
     longest = its_tokenizer.pop("model_max_length", None) or found.get("max_seq_length")
-    asked = [*((key, found[key]) for key in found.keys() - KNOWN), *arguments.items(), *its_tokenizer.items()]
+    processing = found.pop("processing_kwargs", None) or {}
+    chat = processing.pop("chat_template", None) or {}
+    asked = [(key, found[key]) for key in found.keys() - KNOWN]
+    asked += [*arguments.items(), *its_tokenizer.items(), *processing.items()]
     if unknown := sorted({key for key, value in asked if value not in (None, {})} - HARMLESS):
         raise ModelRefused(
             f"{label} sets {unknown[0]!r} for its network in sentence_bert_config.json, which Corelane does not read: "
             "save the model without it"
         )
     reads = {"text": {"method": "forward", "method_output_name": OUTPUTS[task]}}
-    made_for, way = found.get("transformer_task", task), found.get("modality_config", reads)
-    if made_for != task or way != reads:
+    made_for, way = found.get("transformer_task", task), dict(found.get("modality_config", reads))
+    message = way.pop("message", None) if messages else None
+    if made_for != task or way not in ({}, reads):
         raise ModelRefused(
             f"{label} uses its network for {made_for} by {json.dumps(way)}, which Corelane does not: it reads texts "
             f"alone, for {task} by {json.dumps(reads)}"
         )
-    return {"lowercase": bool(found.get("do_lower_case")), **longest_row(label, folder, longest)}
+    read = {"lowercase": bool(found.get("do_lower_case")), **longest_row(label, folder, longest)}
+    return read if message is None else read | {"chat": chat | {"format": message.get("format")}}
 
 
 def longest_row(label: str, folder: Path, said: Any = None) -> dict[str, int]:

@@ -80,9 +80,13 @@ class CompileTask(ABC):
         """Return the config, tokenizer and network of a model that transformers does not load; None if it does."""
         return None
 
-    def keep(self, label: str, folder: Path, facts: Mapping[str, Any]) -> Mapping[str, bytes]:  # noqa: ARG002
+    def keep(self, label: str, folder: Path, facts: Mapping[str, Any], tokenizer: Any) -> Mapping[str, bytes]:  # noqa: ARG002
         """Return further files that the engine reads, by name; raise ModelRefused if the model's are unfit."""
         return {}
+
+    def finish(self, label: str, folder: Path, network: Any) -> Any:  # noqa: ARG002
+        """Return the network to serve, made of the one that was loaded; raise ModelRefused."""
+        return network
 
     def untrained(self, loading: Mapping[str, Any]) -> list[str]:
         """Return the weights of the network that a model lacks, from what transformers says of its loading."""

@@ -70,7 +70,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Artifact:
     return compiled(judge(folder), folder / "data", task=TASK)
 
 
-@pytest.mark.parametrize("kind", [*FAMILIES, "bart"])
+@pytest.mark.parametrize("kind", [*FAMILIES, "bart", "t5"])
 def test_labels_are_those_of_the_pipeline(kind: str, tmp_path: Path) -> None:
     folder = judge(tmp_path, kind)
     queries = [

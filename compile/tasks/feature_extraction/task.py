@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from compile.tasks.feature_extraction.modules import STATIC, pack_layers, read_modules
 from compile.tasks.feature_extraction.static import load_static
-from compile.tasks.sentence_files import SENTENCE_FILES, list_modules
+from compile.tasks.sentence_files import SENTENCE_FILES, SETTINGS, list_modules, read_file
 from compile.tasks.task import CompileTask, Row
 from compile.tasks.texts import SAMPLES
 from corelane.engine.backends.protocol import Logits
@@ -46,6 +46,8 @@ class Embedding(CompileTask):
         """Return whether a model has sentence-transformers' files or no head, and is not a cross-encoder."""
         if any(name.endswith("ForSequenceClassification") for name in architectures):
             return False
+        if read_file(folder.name, folder / SETTINGS).get("model_type") == "CrossEncoder":
+            return False
         return (folder / "modules.json").is_file() or any(name.endswith("Model") for name in architectures)
 
     def loader_of(self, config: Any) -> str:
@@ -65,7 +67,7 @@ class Embedding(CompileTask):
         first = next(iter(list_modules(label, folder)), None)
         return load_static(label, first) if first is not None and first.kind == STATIC else None
 
-    def keep(self, label: str, folder: Path, facts: Mapping[str, Any]) -> Mapping[str, bytes]:
+    def keep(self, label: str, folder: Path, facts: Mapping[str, Any], tokenizer: Any) -> Mapping[str, bytes]:  # noqa: ARG002
         """Return the weights of the layers behind the pooling, which the engine computes."""
         layers = facts.get("layers")
         return {LAYERS_NAME: pack_layers(label, folder, layers)} if layers else {}

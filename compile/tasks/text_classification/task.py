@@ -19,7 +19,7 @@ class ClassificationHead(CompileTask):
     """Gives the logits of a row's labels."""
 
     name = TextClassification.name
-    heads = ("ForSequenceClassification",)
+    heads: tuple[str, ...] = ("ForSequenceClassification",)
     loader = "AutoModelForSequenceClassification"
     outputs = ("logits",)
     trained_to = "classify texts"

@@ -3,21 +3,26 @@
 The texts are sorted by logits and not by scores: a sigmoid makes the highest logits equal.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
+import orjson
 
 from corelane.artifacts.calibration import Calibration
-from corelane.artifacts.manifest import Artifact
+from corelane.artifacts.manifest import Artifact, Template, check_file
 from corelane.domain.jobs import JobStatus
 from corelane.engine.task import Query, Result, RunnerLimits
-from corelane.engine.text.engine import ReadRow, TextPart, TokenizedText, UnreadItem, VectorEngine
+from corelane.engine.text.engine import ReadRow, RowShape, TextPart, TokenizedText, UnreadItem, VectorEngine
 from corelane.tasks.text_classification.scores import SCORE_DIGITS, scores_of
 from corelane.tasks.text_classification.wire import Function
-from corelane.tasks.text_ranking.task import TextRanking
+from corelane.tasks.text_ranking.task import CHAT_NAME, TextRanking
 
 TASK = TextRanking()
+
+#: What stands before a query, between it and a text, and at both ends of a text, unless the model has a template.
+BARE: Mapping[str, Any] = MappingProxyType(dict.fromkeys(("before", "between", "lead", "tail"), ""))
 
 
 class RankingEngine(VectorEngine):
@@ -25,18 +30,27 @@ class RankingEngine(VectorEngine):
 
     overlap = TextRanking.overlap
     function: Function = "sigmoid"
+    chat: Mapping[str, Any] = BARE
 
     @classmethod
     def open(cls, artifact: Artifact, limits: RunnerLimits, calibration: Calibration | None) -> Self:
         """Open the tokenizer of an artifact, and read how its logits become scores."""
         opened = super().open(artifact, limits, calibration)
         opened.function = artifact.manifest.facts["function"]
+        if CHAT_NAME in artifact.manifest.files:
+            check_file(artifact, CHAT_NAME)
+            opened.chat = {**BARE, **orjson.loads(artifact.file(CHAT_NAME).read_bytes())}
+            if (after := opened.chat.get("after")) is not None:
+                opened._pair = RowShape(Template(after=after, after_types=(0,) * len(after)))
         return opened
 
+    def besides(self, query: Query) -> Sequence[str]:
+        """Return the query with what is written around it."""
+        return (self.chat["before"] + query.beside + self.chat["between"],)
+
     def texts(self, query: Query) -> Sequence[str]:
-        """Return the texts to rank."""
-        found: Sequence[str] = TASK.texts(query.text)
-        return found
+        """Return the texts to rank, each with what is written around it."""
+        return [self.chat["lead"] + text + self.chat["tail"] for text in TASK.texts(query.text)]
 
     def _chars(self, query: Query) -> int:
         """Return the characters of a query and its texts."""
@@ -68,7 +82,7 @@ class RankingEngine(VectorEngine):
             for part, score in zip(places, scores, strict=True)
         ]
         if options.return_texts:
-            texts = self.texts(item.query)
+            texts = TASK.texts(item.query.text)
             for place in ranking:
                 place["text"] = texts[place["index"]]
         return {"status": str(JobStatus.SUCCEEDED), "ranking": ranking, "windows": len(decoded), "error": None}

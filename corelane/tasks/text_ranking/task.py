@@ -15,6 +15,9 @@ from corelane.tasks.text_ranking.dialects import Rerank, RerankV2
 from corelane.tasks.text_ranking.present import RankingPresenter
 from corelane.tasks.text_ranking.wire import Ranked, RankingOptions, RankingResult
 
+#: The file of an artifact with what a model's own template writes around a query and a text.
+CHAT_NAME = "chat.json"
+
 
 class TextRanking(TextTask):
     """Ranks texts by how well they fit a query. The texts are stored together, as JSON."""

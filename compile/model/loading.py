@@ -26,7 +26,8 @@ from compile.tasks.sentence_files import read_file
 from compile.tasks.task import CompileTask, check_heads, compile_task
 from corelane.artifacts.manifest import TOKENIZER_NAME, TokenizerSpec
 from corelane.engine.buckets import Bucket, fitting_buckets
-from corelane.errors import CompileFailed, ModelRefused
+from corelane.errors import CompileFailed, ModelRefused, SetupError
+from corelane.errors.extras import install_command
 
 #: Files that hold a tokenizer's vocabulary. Without any of them transformers makes an empty vocabulary.
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
@@ -127,10 +128,31 @@ def _read_config(source: ModelSource) -> Any:
 def _load_tokenizer(source: ModelSource) -> Any:
     if not any(any(source.folder.glob(pattern)) for pattern in VOCABULARIES):
         raise ModelRefused(f"{source.folder} holds no tokenizer: none of {', '.join(VOCABULARIES)}")
+    if not (source.folder / VOCABULARIES[0]).is_file():
+        _check_pieces(source)
     tokenizer = AutoTokenizer.from_pretrained(source.folder, trust_remote_code=False)
     if not tokenizer.is_fast:
         raise ModelRefused(f"{source.label} has no fast tokenizer (tokenizer.json), which character offsets need")
     return tokenizer
+
+
+def _check_pieces(source: ModelSource) -> None:
+    """Refuse SentencePiece files that cannot be read: transformers would take them for those of another library."""
+    for path in source.folder.glob("*.model"):
+        try:
+            import google.protobuf  # noqa: F401
+            from sentencepiece import SentencePieceProcessor
+
+            SentencePieceProcessor(model_file=str(path))
+        except ImportError:
+            raise SetupError(
+                f"the tokenizer of {source.label} is {path.name} alone, which needs sentencepiece and protobuf: "
+                f"run `{install_command('compile')}`"
+            ) from None
+        except (RuntimeError, OSError):
+            raise ModelRefused(
+                f"{path.name} of {source.label} is no file of SentencePiece: save its tokenizer as {VOCABULARIES[0]}"
+            ) from None
 
 
 def _load_network(source: ModelSource, config: Any) -> Any:

@@ -1,0 +1,75 @@
+"""Code beside a model is never run and never asked about: the command as a process, with a yes on standard input."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tasks.tiny import save_task
+
+#: A module that leaves a mark where it is imported, with every class that a model may name.
+MODULE = """
+import pathlib
+pathlib.Path({mark!r}).write_text("ran")
+from transformers import BertConfig, BertModel, BertTokenizer
+class Config(BertConfig): model_type = "mine"
+class Network(BertModel): config_class = Config
+class Tokenizer(BertTokenizer): pass
+"""
+
+CONFIG = {
+    "AutoConfig": "mine.Config",
+    "AutoModel": "mine.Network",
+    "AutoModelForSequenceClassification": "mine.Network",
+}
+TOKENIZER = {"AutoTokenizer": ["mine.Tokenizer", "mine.Tokenizer"]}
+MODULES = [{"idx": 0, "name": "0", "path": "", "type": "mine.Network"}]
+
+Files = dict[str, Any]
+
+
+@pytest.mark.parametrize(
+    ("task", "files"),
+    [
+        ("text-classification", {"config.json": {"model_type": "mine", "auto_map": {**CONFIG, **TOKENIZER}}}),
+        ("text-classification", {"config.json": {"model_type": "clip", "auto_map": CONFIG}}),
+        ("feature-extraction", {"modules.json": MODULES}),
+    ],
+)
+def test_code_beside_a_model_leaves_no_mark(task: str, files: Files, tmp_path: Path) -> None:
+    folder = save_task(task, tmp_path / "foreign")
+    mark = tmp_path / "mark"
+    (folder / "mine.py").write_text(MODULE.format(mark=str(mark)))
+    for name, said in files.items():
+        path = folder / name
+        known = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps(known | said if isinstance(said, dict) else said))
+    done = compile_in_process(folder, tmp_path / "data")
+    assert not mark.exists()
+    assert "[y/N]" not in done.stdout + done.stderr
+    assert (done.returncode, done.stdout) == (1, "")
+    [sentence] = done.stderr.strip().splitlines()
+    assert sentence.startswith("foreign ")
+    assert "which Corelane never runs" in sentence
+
+
+def test_code_that_is_not_needed_is_left_alone(tmp_path: Path) -> None:
+    folder = save_task("text-classification", tmp_path / "foreign")
+    mark = tmp_path / "mark"
+    (folder / "mine.py").write_text(MODULE.format(mark=str(mark)))
+    for name, names in (("config.json", {**CONFIG, **TOKENIZER}), ("tokenizer_config.json", TOKENIZER)):
+        path = folder / name
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": names}))
+    done = compile_in_process(folder, tmp_path / "data")
+    assert done.returncode == 0, done.stderr
+    assert not mark.exists()
+
+
+def compile_in_process(folder: Path, data: Path) -> "subprocess.CompletedProcess[str]":
+    argv = [sys.executable, "-m", "corelane", "compile", str(folder), "--buckets", "1x32", "--dtype", "fp32"]
+    env = {**os.environ, "CORELANE_DATA_DIR": str(data), "COLUMNS": "1000", "HF_HOME": str(data / "hf")}
+    return subprocess.run(argv, input="y\n" * 9, capture_output=True, text=True, timeout=120, env=env, check=False)

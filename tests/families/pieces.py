@@ -52,8 +52,9 @@ def save_pieces(folder: Path, family: Pieces) -> Path:
     from sentencepiece import SentencePieceTrainer
 
     made = io.BytesIO()
-    settings = {"vocab_size": PIECES, "hard_vocab_limit": family.trained.get("model_type") == "bpe", "minloglevel": 2}
-    SentencePieceTrainer.train(sentence_iterator=iter(CORPUS), model_writer=made, **settings, **family.trained)
+    settings: dict[str, Any] = {"vocab_size": PIECES, "minloglevel": 2, **family.trained}
+    settings["hard_vocab_limit"] = settings.get("model_type") == "bpe"
+    SentencePieceTrainer.train(sentence_iterator=iter(CORPUS), model_writer=made, **settings)
     path = folder / family.file
     path.write_bytes(made.getvalue())
     return path

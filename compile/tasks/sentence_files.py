@@ -51,7 +51,7 @@ NO_LIMIT = 1_000_000
 OUTPUTS = {
     "feature-extraction": "last_hidden_state",
     "sequence-classification": "logits",
-    "text-generation": "causal_logits",
+    "text-generation": "logits",
 }
 
 

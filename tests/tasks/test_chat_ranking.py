@@ -157,9 +157,9 @@ def test_version_depends_on_the_template_and_the_tokens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("template", "reason"),
     [
-        (DEFAULT, "does not write a query and then a text"),
-        (QWEN.replace("| first }}", "| first | trim }}"), "each once and as it is"),
-        ("{{ raise_exception('no') }}", "does not take a query and a text: no"),
+        (DEFAULT, "does not write a message of the role `query` and then one of `document`"),
+        (QWEN.replace("| first }}", "| first | trim }}"), "each once and as it is: it changes them"),
+        ("{{ raise_exception('no') }}", "as it is: no"),
         ("{{ messages[0].content }}{{ messages[1].content }}", "joins a text to its chat template"),
     ],
 )

@@ -68,44 +68,30 @@ def takes_pairs(fast: Any) -> bool:
 
 def read_chat(label: str, fast: Any, settings: Mapping[str, Any], prompt: str | None) -> dict[str, Any]:
     """Return the words around a query and a text, and the tokens behind them; raise ModelRefused if that is unclear."""
-    written = partial(write, fast, settings, prompt)
+    written, pairs = partial(write, fast, settings, prompt), list(product(PROBES, PROBES))
     try:
-        parts = re.split(f"({'|'.join(MARKS)})", written(*MARKS))
-        carries = parts[1::2] == list(MARKS)
-        before, between, after = parts[::2] if carries else ("", "", "")
-        pairs = list(product(PROBES, PROBES))
-        carries = carries and all(written(*pair) == before + pair[0] + between + pair[1] + after for pair in pairs)
+        parts = re.split("|".join(MARKS), written(*MARKS))
+        before, between, after = parts if len(parts) == 3 else ("", "", "")
+        if any(written(*pair) != before + pair[0] + between + pair[1] + after for pair in (MARKS, *pairs)):
+            raise ValueError("it changes them")
     except Exception as error:
         # A template can fail in any way.
         raise ModelRefused(
-            f"the chat template of {label} does not take a query and a text: {first_line(error)}"
+            f"the chat template of {label} does not write a message of the role `query` and then one of `document`, "
+            f"each once and as it is: {first_line(error)}"
         ) from None
-    if not carries:
-        raise ModelRefused(
-            f"the chat template of {label} does not write a query and then a text, each once and as it is: give it one "
-            "that does, for the roles `query` and `document`"
-        )
 
     def tokens(text: str) -> list[int]:
         found: list[int] = fast(text, add_special_tokens=False)["input_ids"]
         return found
 
-    def fits(lead: int, tail: int) -> bool:
-        cut, behind = len(between) - lead, tokens(after[tail:])
-        return all(
-            tokens(before + query + between[:cut]) + tokens(between[cut:] + text + after[:tail]) + behind
-            == tokens(before + query + between + text + after)
-            for query, text in pairs
-        )
-
-    for lead, tail in product(range(len(between) + 1), range(max(1, len(after)))):
-        if fits(lead, tail):
-            cut = len(between) - lead
-            return {
-                "before": before,
-                "between": between[:cut],
-                "lead": between[cut:],
-                "tail": after[:tail],
-                "after": tokens(after[tail:]),
-            }
+    wholes = [(query, text, tokens(before + query + between + text + after)) for query, text in pairs]
+    for cut, tail in product(range(len(between), -1, -1), range(max(1, len(after)))):
+        behind = tokens(after[tail:])
+        if all(
+            tokens(before + query + between[:cut]) + tokens(between[cut:] + text + after[:tail]) + behind == whole
+            for query, text, whole in wholes
+        ):
+            words = {"before": before, "between": between[:cut], "lead": between[cut:], "tail": after[:tail]}
+            return words | {"after": behind}
     raise ModelRefused(f"the tokenizer of {label} joins a text to its chat template in a way Corelane does not know")

@@ -25,7 +25,11 @@ TEXTS = (
 
 @pytest.mark.parametrize(
     ("kind", "changes"),
-    [*((kind, {}) for kind in ONE_TOKEN), ("llama", {"pad_token_id": None}), ("llama", {"pad_token_id": -1})],
+    [
+        *((kind, {}) for kind in ONE_TOKEN),
+        *(("llama", {"pad_token_id": pad}) for pad in (None, -1)),
+        ("gemma3_text", {"use_bidirectional_attention": True}),
+    ],
 )
 def test_texts_that_hold_the_token_are_read_as_alone(kind: str, changes: dict[str, Any], tmp_path: Path) -> None:
     import torch

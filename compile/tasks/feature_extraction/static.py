@@ -16,7 +16,7 @@ class Table(PreTrainedModel):
 
     def __init__(self, vectors: Tensor) -> None:
         super().__init__(PreTrainedConfig(hidden_size=vectors.size(1), vocab_size=vectors.size(0)))
-        self.embedding = nn.Embedding.from_pretrained(vectors)
+        self.embedding = nn.Embedding(*vectors.shape, _weight=vectors)
 
     def get_input_embeddings(self) -> nn.Embedding:
         """Return the table."""

@@ -133,6 +133,11 @@ def _load_tokenizer(source: ModelSource) -> Any:
     tokenizer = AutoTokenizer.from_pretrained(source.folder, trust_remote_code=False)
     if not tokenizer.is_fast:
         raise ModelRefused(f"{source.label} has no fast tokenizer (tokenizer.json), which character offsets need")
+    if tokenizer.split_special_tokens:
+        raise ModelRefused(
+            f"{source.label} reads special tokens in a text as plain words (`split_special_tokens` of "
+            "tokenizer_config.json), which tokenizer.json cannot say: save its tokenizer without it"
+        )
     return tokenizer
 
 

@@ -139,4 +139,4 @@ def read_network(label: str, folder: Path, task: str, *, messages: bool = False)
 def longest_row(label: str, folder: Path, said: Any = None) -> dict[str, int]:
     """Return how many tokens the library reads at once as a fact: what a model's file said, or else its tokenizer."""
     longest = said or read_file(label, folder / "tokenizer_config.json").get("model_max_length")
-    return {"max_length": int(longest)} if longest and longest < NO_LIMIT else {}
+    return {"max_length": int(longest)} if longest and 0 < longest < NO_LIMIT else {}

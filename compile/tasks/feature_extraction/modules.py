@@ -33,6 +33,9 @@ OLD_POOLINGS = {
     "pooling_mode_lasttoken": "lasttoken",
 }
 
+#: What sentence-transformers calls a model that makes vectors.
+MADE_AS = "SentenceTransformer"
+
 #: The one input and output that Corelane knows of a layer behind the pooling.
 POOLED = "sentence_embedding"
 
@@ -87,7 +90,7 @@ def read_modules(label: str, folder: Path, config: Any) -> dict[str, Any]:
     facts["normalize"] = last
     if layers := layers[: len(layers) - last]:
         facts["layers"] = layers
-    return facts | _read_prompts(label, folder / SETTINGS)
+    return facts | _read_settings(label, folder / SETTINGS)
 
 
 def _read_layer(label: str, module: Module) -> dict[str, Any]:
@@ -140,10 +143,14 @@ def read_pooling(label: str, path: Path) -> dict[str, Any]:
     return {"pooling": poolings, "pools_prompt": bool(config.get("include_prompt", True))}
 
 
-def _read_prompts(label: str, path: Path) -> dict[str, Any]:
+def _read_settings(label: str, path: Path) -> dict[str, Any]:
     config = read_file(label, path)
+    if (kind := config.get("model_type", MADE_AS)) != MADE_AS:
+        raise ModelRefused(f"{label} is a {kind} of sentence-transformers, which would not use its modules for vectors")
+    if (most := config.get("truncate_dim")) is not None and (type(most) is not int or most < 1):
+        raise ModelRefused(f"{label} has a `truncate_dim` of {most}: take a number from 1 on, or null")
     prompts = {str(name): str(text or "") for name, text in (config.get("prompts") or {}).items()}
     default = config.get("default_prompt_name")
     if default is not None and default not in {*EMPTY_PROMPTS, *prompts}:
         raise ModelRefused(f"{label} has no prompt {default!r}, which it names as its default")
-    return {"prompts": prompts, "default_prompt": default, "dimensions": config.get("truncate_dim")}
+    return {"prompts": prompts, "default_prompt": default, "dimensions": most}

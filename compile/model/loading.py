@@ -89,9 +89,7 @@ def load_model(source: ModelSource) -> SourceModel:
         network = network or _load_network(source, config)
         kept = task.keep(label, folder, facts, fast)
     _check_vocabulary(source, fast, network)
-    positions = _count_positions(network, longest)
-    if (most := facts.get("max_length")) is not None:
-        positions = min(positions or most, most)
+    positions = _count_positions(network, longest, facts.get("max_length"))
     with refusing(label, f"the tokenizer of {label} cannot be used"):
         spec = read_template(source, fast, config)
     return SourceModel(source, network, tokenizer, spec, positions, task, facts, kept)
@@ -191,14 +189,15 @@ def _check_vocabulary(source: ModelSource, fast: Any, network: Any) -> None:
         )
 
 
-def _count_positions(network: Any, longest: int | None) -> int | None:
-    """Return how many tokens a row may have, at most ``longest`` if that is given; None if there is no limit.
+def _count_positions(network: Any, longest: int | None, said: int | None) -> int | None:
+    """Return how many tokens a row may have, at most ``longest`` and ``said`` if given; None if there is no limit.
 
-    RoBERTa and related models count positions from the padding id on, so they have fewer than the config says.
+    Rotary places have no end, so what a model's files said counts, even if its config names fewer positions. RoBERTa
+    and related models count positions from the padding id on, so they have fewer than the config says.
     """
-    positions = _embedded_positions(network)
-    limits = [limit for limit in (positions, longest) if limit is not None]
-    return min(limits, default=None)
+    turned = any(name.endswith("rotary_emb") for name, _ in network.named_modules())
+    positions = None if turned and said else _embedded_positions(network)
+    return min((limit for limit in (positions, longest, said) if limit is not None), default=None)
 
 
 def _embedded_positions(network: Any) -> int | None:

@@ -137,6 +137,12 @@ def read_network(label: str, folder: Path, task: str, *, messages: bool = False)
 
 
 def longest_row(label: str, folder: Path, said: Any = None) -> dict[str, int]:
-    """Return how many tokens the library reads at once as a fact: what a model's file said, or else its tokenizer."""
+    """Return how many tokens the library reads at once as a fact: what a model's file said, or else its tokenizer.
+
+    With a tokenizer's word alone the library counts the config's positions too.
+    """
     longest = said or read_file(label, folder / "tokenizer_config.json").get("model_max_length")
-    return {"max_length": int(longest)} if longest and 0 < longest < NO_LIMIT else {}
+    if not longest or not 0 < longest < NO_LIMIT:
+        return {}
+    positions = None if said else read_file(label, folder / "config.json").get("max_position_embeddings")
+    return {"max_length": min(int(longest), positions or int(longest))}

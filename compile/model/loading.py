@@ -32,6 +32,12 @@ from corelane.errors.extras import install_command
 #: Files that hold a tokenizer's vocabulary. Without any of them transformers makes an empty vocabulary.
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model")
 
+#: Most layers of a network. The deepest that are known have 1,000.
+MOST_LAYERS = 2000
+
+#: A number that is not too large for any network.
+SMALL = 1_000_000
+
 
 @dataclass(frozen=True, slots=True)
 class SourceModel:
@@ -85,6 +91,8 @@ def load_model(source: ModelSource) -> SourceModel:
         tokenizer.no_truncation()
         tokenizer.no_padding()
         facts |= task.read_tokenizer(fast)
+        if tokenizer.get_vocab() != fast.get_vocab():
+            raise ModelRefused(f"the tokenizer of {label} gives one number to several tokens")
     with refusing(label, f"the weights of {label} do not load"):
         network = network or _load_network(source, config)
         kept = task.keep(label, folder, facts, fast)
@@ -115,12 +123,21 @@ def _read_config(source: ModelSource) -> Any:
             f"the weights of {label} are quantised ({method}), and Corelane compiles full ones: take the model that it "
             "was made from"
         )
+    _check_numbers(source, raw)
     with refusing(label, f"{path} cannot be used"):
         config = AutoConfig.from_pretrained(source.folder, trust_remote_code=False)
     check_family(label, config)
     check_heads(task, label, raw.get("architectures") or [])
     task.check(label, source.folder, config)
     return config
+
+
+def _check_numbers(source: ModelSource, raw: Mapping[str, Any]) -> None:
+    """Refuse a config whose numbers exceed what its weights can hold: such a network would take all memory or time."""
+    held = sum(path.stat().st_size for path in weight_files(source.label, source.folder))
+    for name, value in raw.items():
+        if isinstance(value, int) and value > (most := MOST_LAYERS if "layer" in name else max(held, SMALL)):
+            raise ModelRefused(f"{CONFIG_NAME} of {source.label} does not fit its weights: {name!r} is beyond {most:,}")
 
 
 def _load_tokenizer(source: ModelSource) -> Any:

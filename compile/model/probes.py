@@ -9,13 +9,14 @@ from tokenizers import Tokenizer
 
 from compile.model.families import FAMILIES
 from compile.model.loading import SourceModel
+from compile.model.refusing import refusing
 from compile.tasks.task import CompileTask, Row
 from corelane.artifacts.manifest import TokenizerSpec
 from corelane.engine.backends.protocol import Logits, Pass, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.task import Query
 from corelane.engine.text.engine import TextEngine
-from corelane.errors import CompileFailed, ModelRefused, first_line
+from corelane.errors import CompileFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +72,10 @@ def fill_batches(engine: TextEngine, bucket: Bucket, rows: Sequence[Row]) -> tup
 
 def check_runs(model: SourceModel, run_eager: Pass, bucket: Bucket) -> None:
     """Run the eager network once; raises ModelRefused if it cannot run on a row of its task."""
-    _, batches = fill_probe(model.task, model.tokenizer, model.spec, Bucket(length=bucket.length, rows=1))
-    try:
+    what = f"{model.source.label} does not run on a row as Corelane puts it together for {model.task.name} ({FAMILIES})"
+    with refusing(model.source.label, what):
+        _, batches = fill_probe(model.task, model.tokenizer, model.spec, Bucket(length=bucket.length, rows=1))
         run_unpadded(model.task, run_eager, batches[0])
-    except Exception as error:
-        # Any error is possible here: each architecture brings its own code.
-        raise ModelRefused(
-            f"{model.source.label} does not run on a row as Corelane puts it together for {model.task.name}: "
-            f"{first_line(error)} ({FAMILIES})"
-        ) from error
 
 
 def run_unpadded(task: CompileTask, run: Pass, batch: WindowBatch, step: int = 1) -> Logits:

@@ -21,7 +21,7 @@ def refusing(label: str, what: str) -> Iterator[None]:
         if "trust_remote_code" in str(error):
             told = "needs the code beside it (`auto_map`), which Corelane never runs: use a model without such code"
             raise ModelRefused(f"{label} {told}") from error
-        first, *more = str(error).strip().splitlines() or [""]
-        text = textwrap.shorten(f"{first} {more[0]}" if first.endswith(":") else first, MOST_CHARS, placeholder=" …")
-        kind = "" if isinstance(error, (OSError, ValueError, RuntimeError)) and text else f"{type(error).__name__} "
+        # The first sentence says what is wrong; further ones advise to upgrade, or to run what is not trusted.
+        text = textwrap.shorten(str(error).strip().partition(". ")[0], MOST_CHARS, placeholder=" …")
+        kind = f"{type(error).__name__} " if isinstance(error, LookupError) or not text else ""
         raise ModelRefused(f"{what}: {kind}{text}".rstrip()) from error

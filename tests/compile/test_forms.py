@@ -17,6 +17,7 @@ from compile.model.loading import SourceModel, load_model, quiet_transformers
 from compile.model.source import digest_source, find_source
 from corelane.errors import ModelRefused
 from corelane.settings import Settings
+from tests.compile.damage import SETTINGS, write
 from tests.tasks.tiny import save_task
 
 IDS = torch.tensor([[2, 5, 6, 7, 3]])
@@ -284,6 +285,39 @@ def test_labels_of_every_shape_are_those_of_the_config_or_refused(
     with pytest.raises(ModelRefused, match=told) as refusal:
         load(folder, task)
     assert "\n" not in refusal.value.detail
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "told"),
+    [
+        ("config_sentence_transformers.json", {"truncate_dim": -3}, "shortens its vectors to -3"),
+        ("config_sentence_transformers.json", {"truncate_dim": "8"}, "shortens its vectors to '8'"),
+        ("config_sentence_transformers.json", {"model_type": "CrossEncoder"}, "is a CrossEncoder"),
+        ("sentence_bert_config.json", {"max_seq_length": 0.5}, "reads at most 0.5 tokens"),
+        ("sentence_bert_config.json", {"max_seq_length": "64"}, "reads at most '64' tokens"),
+        ("2_Dense/config.json", {"in_features": []}, "cannot be used"),
+        ("1_Pooling/config.json", {"pooling_mode": 3}, "cannot be used"),
+        ("modules.json", [3], "makes no sense"),
+        ("modules.json", {}, "makes no sense: it is no list"),
+    ],
+)
+def test_settings_of_sentence_transformers_that_make_no_sense_are_refused(
+    name: str, values: Any, told: str, tmp_path: Path
+) -> None:
+    folder = save_task("feature-extraction", tmp_path / "embedding")
+    write(folder, SETTINGS)
+    said = json.loads((folder / name).read_text())
+    write(folder, {name: said | values if values and isinstance(values, dict) else values})
+    with pytest.raises(ModelRefused, match=told):
+        load(folder)
+
+
+@pytest.mark.parametrize("name", ["num_hidden_layers", "vocab_size", "hidden_size", "max_position_embeddings"])
+@pytest.mark.parametrize("value", [10**8, 10**400])
+def test_numbers_beyond_the_weights_are_refused_before_a_network_is_made(name: str, value: int, folder: Path) -> None:
+    edit(folder / "config.json", **{name: value})
+    with pytest.raises(ModelRefused, match=f"does not fit its weights: '{name}' is beyond"):
+        load(folder)
 
 
 def shrink_head(folder: Path) -> None:

@@ -153,6 +153,24 @@ def test_pinned_process_stays_on_its_core_with_all_its_threads(artifact: Artifac
     assert options_for("int8", [])["INFERENCE_NUM_THREADS"] == 1
 
 
+SIGNALLED = """
+import os, signal, sys
+from pathlib import Path
+from corelane.artifacts.manifest import read_artifact
+from corelane.engine.runner import open_backend
+backend = open_backend("cpu")
+backend.unload(backend.load(read_artifact(Path(sys.argv[1]))))
+signal.signal(signal.SIGTERM, lambda *_: print("told"))
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_signal_after_a_model_is_gone_is_no_crash(artifact: Artifact) -> None:
+    """OpenVINO's core gives the thread a stack for signals, and frees it with itself."""
+    done = subprocess.run([sys.executable, "-c", SIGNALLED, str(artifact.path)], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "told\n"), done.stderr
+
+
 def test_other_layers_run_in_bf16_only_if_the_cpu_has_it() -> None:
     hints = [
         options_for(dtype, ["avx2", flag])["INFERENCE_PRECISION_HINT"]

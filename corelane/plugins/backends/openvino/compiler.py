@@ -13,7 +13,7 @@ from compile.tasks.evaluation import EvalSet
 from compile.torch.cpu import cast
 from compile.torch.reshaping import rows_of
 from compile.trial import Dtype
-from corelane.plugins.backends.openvino.graph import forward_of, require_openvino, weights_of
+from corelane.plugins.backends.openvino.graph import forward_of, require_openvino, the_core, weights_of
 from corelane.plugins.backends.openvino.quantise import (
     MOST_COST,
     calibrate,
@@ -44,7 +44,7 @@ class OpenVinoCompiler:
 
     def _quantised(self, plan: BuildPlan, eval_set: EvalSet | None) -> FormatGraph:
         """Quantise a model, by the items of an eval set or the samples."""
-        core = require_openvino().Core()
+        core = the_core()
         queries = plan.model.task.samples() if eval_set is None else eval_set.queries
         calibration = calibrate(plan.model, runner_of(plan.reference), queries, plan.ladder[-1].length)
         plain = convert(plan.reference, calibration.batches[0])
@@ -60,7 +60,7 @@ def graph_of(graph: Any, dtype: Dtype, arguments: list[str]) -> FormatGraph:
     """Return a graph of OpenVINO as the compiler takes it."""
     return FormatGraph(
         format="openvino",
-        run=lambda: forward_of(require_openvino().Core(), graph, dtype),
+        run=lambda: forward_of(the_core(), graph, dtype),
         write=partial(write, graph),
         file=GRAPH_FILE,
         compiler="openvino.convert_model",

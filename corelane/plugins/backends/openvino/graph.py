@@ -5,6 +5,7 @@ would choose by the machine's load or size are fixed: one stream, one thread, on
 """
 
 from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +51,17 @@ def open_graph(artifact: Artifact, file: str) -> Pass:
     weights = weights_of(file)
     if weights not in artifact.manifest.files:
         raise ArtifactRefused(f"{artifact.file(MANIFEST_NAME)} has no digest for {weights}; compile it again")
-    core = require_openvino().Core()
+    core = the_core()
     return forward_of(core, core.read_model(artifact.file(file), artifact.file(weights)), artifact.manifest.dtype)
+
+
+@cache
+def the_core() -> Any:
+    """Return the core of OpenVINO that this process keeps.
+
+    It gives the thread a stack of its own for signals, and frees that as it goes: the next signal would be a crash.
+    """
+    return require_openvino().Core()
 
 
 def forward_of(core: Any, model: Any, dtype: str) -> Pass:

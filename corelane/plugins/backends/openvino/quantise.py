@@ -24,7 +24,7 @@ from corelane.engine.backends.protocol import Logits, Pass, WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.task import Query
 from corelane.errors import CompileFailed, last_line
-from corelane.plugins.backends.openvino.graph import options_for, require_openvino
+from corelane.plugins.backends.openvino.graph import options_for, require_openvino, the_core
 
 #: Windows on which scales and costs are measured, spread over the items. With twice as many the same layers are
 #: chosen.
@@ -118,7 +118,7 @@ def find_inputs(model: Any, batches: Sequence[WindowBatch]) -> list[LayerInputs]
         readers.setdefault(_source(layer), []).append(layer)
     first = len(watched.outputs)
     watched.add_outputs([layers[0].input_value(0) for layers in readers.values()])
-    core = require_openvino().Core()
+    core = the_core()
     request = core.compile_model(watched, "CPU", options_for("fp32", [])).create_infer_request()
     lows: list[list[NDArray[np.float32]]] = [[] for _ in readers]
     highs: list[list[NDArray[np.float32]]] = [[] for _ in readers]

@@ -51,9 +51,8 @@ def compile_model(
     buckets: Annotated[
         str,
         typer.Option(
-            help="Shapes, ROWSxLENGTH, comma-separated; auto: 16x64 to 2x512, and 1x8192 except for Neuron, as far as "
-            "the model can read (questions: to 3x384), and 1x128 to 1x512 for Neuron, 64x16 and 32x32 for single texts "
-            "elsewhere."
+            help="Shapes, ROWSxLENGTH, comma-separated; auto: 16x64 to what the model reads, 1x8192 at most "
+            "(questions: 3x384); for Neuron to 2x512, and 1x128 to 1x512; elsewhere 64x16 and 32x32 for single texts."
         ),
     ] = AUTO_BUCKETS,
     dtype: Annotated[

@@ -39,6 +39,8 @@ OLD_POOLING = {
 
 THREE_POOLINGS = OLD_POOLING | {"pooling_mode_weightedmean_tokens": True, "pooling_mode_lasttoken": True}
 
+UNPOOLED = OLD_POOLING | {"include_prompt": False}
+
 #: The settings of a model whose version says nothing of prompts.
 VERSION = {"__version__": {"sentence_transformers": "2.2.2", "transformers": "4.20.0", "pytorch": "1.12.0"}}
 
@@ -100,7 +102,7 @@ def instructor(folder: Path) -> Path:
     """Save a model as INSTRUCTOR has it: T5's encoder, a Dense layer, and prompts that are not pooled."""
     import torch
 
-    save(folder, "t5", pooling=OLD_POOLING | {"include_prompt": False}, prompts={"query": "Represent the question: "})
+    save(folder, "t5", pooling=UNPOOLED, prompts={"query": "Represent the question: "})
     write_modules(folder, ["Transformer", "Pooling", "Dense", "Normalize"])
     dense = folder / "2_Dense"
     dense.mkdir()
@@ -132,6 +134,7 @@ FORMS: Mapping[str, tuple[Callable[[Path], Path], int]] = {
     "today's": (saved_again, 40),
     "a network alone": (plain_network, 33),
     "INSTRUCTOR's": (instructor, 96),
+    "two tokens behind the text": (lambda folder: old(folder, UNPOOLED, kind="xlnet", prompts={"a": "read: "}), 96),
 }
 
 

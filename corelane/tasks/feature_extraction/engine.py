@@ -60,7 +60,8 @@ class EmbeddingEngine(TextEngine):
             known = self._tokenizer.normalizer
             self._tokenizer.normalizer = Normalizers([Lowercase(), *([] if known is None else [known])])
         if not facts.get("pools_prompt", True):
-            specials = len(self._single.before)
+            # sentence-transformers counts all tokens of a row but the last: XLNet has two behind the text.
+            specials = len(self._single.before) + max(0, len(self._single.after) - 1)
             self.skipped = {
                 name: specials + len(self._tokenizer.encode(prompt, add_special_tokens=False).ids)
                 for name, prompt in self.prompts.items()

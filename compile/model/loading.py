@@ -123,6 +123,8 @@ def _read_config(source: ModelSource) -> Any:
             f"the weights of {label} are quantised ({method}), and Corelane compiles full ones: take the model that it "
             "was made from"
         )
+    if named := raw.get("transformers_weights"):
+        raise ModelRefused(f"{path} has its weights in {named} (`transformers_weights`): call them {WHOLE[0]}")
     _check_numbers(source, raw)
     with refusing(label, f"{path} cannot be used"):
         config = AutoConfig.from_pretrained(source.folder, trust_remote_code=False)

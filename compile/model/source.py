@@ -39,7 +39,6 @@ SMALL_FILES = (
     "vocab.json",
     "merges.txt",
     "*.model",
-    "tekken.json",
 )
 
 #: Weight files to download, by preference: a later kind only if the hub has none of an earlier one.

@@ -27,18 +27,19 @@ POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def weight_files(label: str, folder: Path) -> list[Path]:
-    """Return the files that transformers loads weights from, the index first; raise ModelRefused if a part lacks."""
+    """Return the files that transformers loads weights from, the index first; raise ModelRefused if one is missing."""
     for whole in WHOLE:
-        index = folder / f"{whole}.index.json"
-        if (folder / whole).is_file():
-            return [folder / whole]
-        if index.is_file():
-            parts = sorted({folder / str(name) for name in dict(read_file(label, index)["weight_map"]).values()})
-            if absent := [path.name for path in parts if not path.is_file()]:
-                raise ModelRefused(
-                    f"{index.name} of {label} names {absent[0]}, which is not there: fetch all its parts"
-                )
-            return [index, *parts]
+        index, files = folder / f"{whole}.index.json", [folder / whole]
+        if not files[0].is_file():
+            if not index.is_file():
+                continue
+            parts = read_file(label, index).get("weight_map")
+            if not isinstance(parts, dict):
+                raise ModelRefused(f"{index.name} of {label} makes no sense: it has no `weight_map`")
+            files = [index, *sorted({folder / str(name) for name in parts.values()})]
+        if absent := [path.name for path in files if not (path.is_file() and path.stat().st_size)]:
+            raise ModelRefused(f"{absent[0]} of {label} is missing or empty: fetch it again")
+        return files
     return []
 
 

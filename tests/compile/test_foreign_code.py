@@ -21,33 +21,23 @@ class Network(BertModel): config_class = Config
 class Tokenizer(BertTokenizer): pass
 """
 
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "AutoConfig": "mine.Config",
     "AutoModel": "mine.Network",
     "AutoModelForSequenceClassification": "mine.Network",
 }
-TOKENIZER = {"AutoTokenizer": ["mine.Tokenizer", "mine.Tokenizer"]}
-MODULES = [{"idx": 0, "name": "0", "path": "", "type": "mine.Network"}]
-
-Files = dict[str, Any]
+TOKENIZER: dict[str, Any] = {"AutoTokenizer": ["mine.Tokenizer", "mine.Tokenizer"]}
 
 
 @pytest.mark.parametrize(
-    ("task", "files"),
-    [
-        ("text-classification", {"config.json": {"model_type": "mine", "auto_map": {**CONFIG, **TOKENIZER}}}),
-        ("text-classification", {"config.json": {"model_type": "clip", "auto_map": CONFIG}}),
-        ("feature-extraction", {"modules.json": MODULES}),
-    ],
+    "said", [{"model_type": "mine", "auto_map": CONFIG | TOKENIZER}, {"model_type": "clip", "auto_map": CONFIG}]
 )
-def test_code_beside_a_model_leaves_no_mark(task: str, files: Files, tmp_path: Path) -> None:
-    folder = save_task(task, tmp_path / "foreign")
+def test_code_beside_a_model_leaves_no_mark(said: dict[str, Any], tmp_path: Path) -> None:
+    folder = save_task("text-classification", tmp_path / "foreign")
     mark = tmp_path / "mark"
     (folder / "mine.py").write_text(MODULE.format(mark=str(mark)))
-    for name, said in files.items():
-        path = folder / name
-        known = json.loads(path.read_text()) if path.exists() else {}
-        path.write_text(json.dumps(known | said if isinstance(said, dict) else said))
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | said))
     done = compile_in_process(folder, tmp_path / "data")
     assert not mark.exists()
     assert "[y/N]" not in done.stdout + done.stderr

@@ -59,7 +59,7 @@ def open_graph(artifact: Artifact, file: str) -> Pass:
 def the_core() -> Any:
     """Return the core of OpenVINO that this process keeps.
 
-    It gives the thread a stack of its own for signals, and frees that as it goes: the next signal would be a crash.
+    It gives its thread a stack for signals. If another thread drops it, that is freed, and the next signal a crash.
     """
     return require_openvino().Core()
 

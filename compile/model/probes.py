@@ -1,6 +1,7 @@
 """The sample texts as batches of one bucket, made and read by the engine's own code."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,8 +40,9 @@ class Probe:
 
 def make_probe(model: SourceModel, bucket: Bucket, run_eager: Pass) -> Probe:
     """Cut the samples for a bucket and run the eager network; raises CompileFailed if none fits."""
-    parts, batches = fill_probe(model.task, model.tokenizer, model.spec, bucket)
-    return Probe(model.task, parts, batches, [run_unpadded(model.task, run_eager, batch) for batch in batches])
+    with _running(model):
+        parts, batches = fill_probe(model.task, model.tokenizer, model.spec, bucket)
+        return Probe(model.task, parts, batches, [run_unpadded(model.task, run_eager, batch) for batch in batches])
 
 
 def fill_probe(
@@ -72,10 +74,14 @@ def fill_batches(engine: TextEngine, bucket: Bucket, rows: Sequence[Row]) -> tup
 
 def check_runs(model: SourceModel, run_eager: Pass, bucket: Bucket) -> None:
     """Run the eager network once; raises ModelRefused if it cannot run on a row of its task."""
-    what = f"{model.source.label} does not run on a row as Corelane puts it together for {model.task.name} ({FAMILIES})"
-    with refusing(model.source.label, what):
+    with _running(model):
         _, batches = fill_probe(model.task, model.tokenizer, model.spec, Bucket(length=bucket.length, rows=1))
         run_unpadded(model.task, run_eager, batches[0])
+
+
+def _running(model: SourceModel) -> AbstractContextManager[None]:
+    label, task = model.source.label, model.task.name
+    return refusing(label, f"{label} does not run on rows as Corelane puts them together for {task} ({FAMILIES})")
 
 
 def run_unpadded(task: CompileTask, run: Pass, batch: WindowBatch, step: int = 1) -> Logits:

@@ -216,7 +216,7 @@ def test_family_that_cannot_be_run_is_refused_in_one_sentence(tmp_path: Path, da
         attention_window=16,
         sep_token_id=3,
     )
-    with pytest.raises(ModelRefused, match=r"long does not run on a row.*models\.md.*three separator"):
+    with pytest.raises(ModelRefused, match=r"long does not run on rows.*models\.md.*three separator"):
         build(str(longformer), settings=data, buckets="2x64", dtype="fp32")
     assert everything_below(data.artifact_root) == []
 

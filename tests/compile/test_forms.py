@@ -333,6 +333,13 @@ def test_numbers_beyond_the_weights_are_refused_before_a_network_is_made(name: s
         load(folder)
 
 
+def test_a_network_that_fails_on_some_rows_is_refused(tmp_path: Path) -> None:
+    folder = save_task("text-classification", tmp_path / "chunked")
+    edit(folder / "config.json", chunk_size_feed_forward=2)
+    with pytest.raises(ModelRefused, match=r"chunked does not run on rows .* multiple of the chunk size"):
+        build(str(folder), settings=Settings(data_dir=tmp_path / "data"), buckets="1x32", dtype="fp32")
+
+
 def shrink_head(folder: Path) -> None:
     tensors = load_file(folder / "model.safetensors")
     for name in ("classifier.weight", "classifier.bias"):

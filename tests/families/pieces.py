@@ -40,7 +40,7 @@ BYTES = {"model_type": "bpe", "byte_fallback": True}
 FAMILIES = (
     Pieces("albert", "spiece.model", ALBERT),
     Pieces("camembert", "sentencepiece.bpe.model", shift=4),
-    Pieces("deberta-v2", "spm.model", {**DEBERTA, **DEBERTA_NAMES}),
+    Pieces("deberta-v2", "spm.model", {**DEBERTA, **DEBERTA_NAMES}, {"do_lower_case": False, "vocab_type": "spm"}),
     Pieces("llama", "tokenizer.model", BYTES, {"tokenizer_class": "LlamaTokenizer", "legacy": True}),
     Pieces("t5", "spiece.model", T5, shift=0),
     Pieces("xlm-roberta", "sentencepiece.bpe.model", shift=1),

@@ -303,9 +303,8 @@ def test_labels_of_every_shape_are_those_of_the_config_or_refused(
 @pytest.mark.parametrize(
     ("name", "values", "told"),
     [
-        ("config_sentence_transformers.json", {"truncate_dim": -3}, "shortens its vectors to -3"),
-        ("config_sentence_transformers.json", {"truncate_dim": "8"}, "shortens its vectors to '8'"),
-        ("config_sentence_transformers.json", {"model_type": "CrossEncoder"}, "is a CrossEncoder"),
+        ("config_sentence_transformers.json", {"truncate_dim": -3}, "a `truncate_dim` of -3"),
+        ("config_sentence_transformers.json", {"truncate_dim": "8"}, "a `truncate_dim` of 8"),
         ("sentence_bert_config.json", {"max_seq_length": 0.5}, "reads at most 0.5 tokens"),
         ("sentence_bert_config.json", {"max_seq_length": "64"}, "reads at most '64' tokens"),
         ("2_Dense/config.json", {"in_features": []}, "cannot be used"),

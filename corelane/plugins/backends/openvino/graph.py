@@ -55,13 +55,17 @@ def open_graph(artifact: Artifact, file: str) -> Pass:
     return forward_of(core, core.read_model(artifact.file(file), artifact.file(weights)), artifact.manifest.dtype)
 
 
-@cache
 def the_core() -> Any:
-    """Return the core of OpenVINO that this process keeps.
+    """Return the core of OpenVINO that this process keeps; raises SetupError without the library.
 
     It gives its thread a stack for signals. If another thread drops it, that is freed, and the next signal a crash.
     """
-    return require_openvino().Core()
+    return _core_of(require_openvino())
+
+
+@cache
+def _core_of(library: Any) -> Any:
+    return library.Core()
 
 
 def forward_of(core: Any, model: Any, dtype: str) -> Pass:

@@ -53,8 +53,8 @@ test-long-runs: $(VENV)/.installed-dev ## Run the short form of each long run: b
 families: $(VENV)/.installed-dev ## Try every architecture that answers questions, rare ones too
 	$(BIN)/python -m pytest -n 2 tests/families --families
 
-models-table: $(VENV)/.installed-dev ## Write the tables of docs/models.md
-	$(BIN)/python -m tests.families.table
+models-table: $(VENV)/.installed-dev ## Write the tables of docs/models.md; MEASURE=1 tries the popular models again
+	$(BIN)/python -m tests.families.table $(if $(MEASURE),--measure)
 
 chromium: ## Install Debian's chromium for the tests of the console, if it is missing and this user may
 	@command -v chromium >/dev/null || deploy/debian.sh chromium "the tests of the console"

@@ -1,18 +1,25 @@
-"""Write the tables of docs/models.md: which architectures work, and what to load.
+"""Write the tables of docs/models.md: which architectures and popular models work, and what to load.
 
-``make models-table`` runs it. The table of models takes its costs from the page's own table of shapes.
+``make models-table`` runs it. The table of models takes its costs from the page's own table of shapes, and that of
+popular models what it said before, unless ``MEASURE=1`` tries them again.
 """
 
 import itertools
 import math
 import sys
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
 from compile.model.adapt import ADAPTED
 from compile.model.families import REFUSED
+from compile.model.loading import quiet_transformers
+from compile.model.timing import one_thread
+from corelane.errors import ModelRefused
 from tests.families.checkpoints import CHECKPOINTS
+from tests.families.popular.lists import INDEPENDENT, POPULAR
+from tests.families.popular.rows import Popular
 from tests.families.rows import ROWS
 
 ROOT = Path(__file__).parents[2]
@@ -21,6 +28,11 @@ PAGE = ROOT / "docs" / "models.md"
 
 #: Heads of the table of shapes there.
 SHAPES_TITLE = "| shape | architecture | million weights | cost of a token |"
+
+POPULAR_TITLE = "| model | as | largest difference, or why not |"
+
+#: The files of tokenizers, by their form.
+FILES = {"words": "vocab.txt", "merges": "vocab.json", "pieces": "SentencePiece", "json": "tokenizer.json"}
 
 #: Columns at which the list of architectures is wrapped.
 WIDTH = 100
@@ -53,12 +65,39 @@ def model_lines(page: str) -> Iterator[str]:
         yield f"| `{each.name}` | {measured} | {scores} | {each.licence} | {each.language} |"
 
 
+def popular_lines(page: str, *, measure: bool = False) -> Iterator[str]:
+    """Yield the table of popular models, with what the page says of each, or with what is measured."""
+    known = {cells[0]: cells[2] for cells in cells_of(page, POPULAR_TITLE)}
+    yield POPULAR_TITLE
+    yield "|---|---|---|"
+    for row in (*POPULAR, *INDEPENDENT):
+        name = f"`{row.name}`"
+        parts = [row.kind, FILES[row.form], *([row.dtype] if row.dtype != "float32" else []), row.weights]
+        found = measured(row) if measure else known.get(name, "not tried")
+        yield f"| {name} | {', '.join(part for part in parts if part != 'safetensors')} | {found} |"
+
+
+def measured(row: Popular) -> str:
+    """Return how far a model is from its reference at most, to the next power of ten, or why it is refused."""
+    # It compiles a model, which a check of the page alone does not need.
+    from tests.families.popular.held import hold
+
+    with tempfile.TemporaryDirectory() as folder, quiet_transformers(), one_thread():
+        try:
+            return f"1e{math.ceil(math.log10(hold(row, Path(folder))))}"
+        except ModelRefused as error:
+            return error.detail
+
+
+def cells_of(page: str, title: str) -> Iterator[list[str]]:
+    """Yield the cells of each row of a table on the page."""
+    rows = (line.strip("| ").split(" | ") for line in page.partition(title)[2].splitlines()[2:])
+    yield from itertools.takewhile(lambda row: len(row) > 1, rows)
+
+
 def measured_shapes(page: str) -> dict[str, tuple[float, float]]:
     """Return million weights and the cost of a token by shape."""
-    rows = (line.strip("| ").split(" | ") for line in page.partition(SHAPES_TITLE)[2].splitlines()[2:])
-    return {
-        cells[0]: (float(cells[2]), float(cells[3])) for cells in itertools.takewhile(lambda row: len(row) > 1, rows)
-    }
+    return {cells[0]: (float(cells[2]), float(cells[3])) for cells in cells_of(page, SHAPES_TITLE)}
 
 
 def put_in(page: str, name: str, lines: Iterator[str]) -> str:
@@ -78,6 +117,7 @@ def main() -> int:
         "architectures": architecture_lines(),
         "refusals": refusal_lines(),
         "models": model_lines(page),
+        "popular": popular_lines(page, measure="--measure" in sys.argv),
     }
     for name, lines in tables.items():
         page = put_in(page, name, lines)

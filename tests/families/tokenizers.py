@@ -13,7 +13,7 @@ from tests.families.texts import CORPUS
 Kind = Literal["wordpiece", "bpe", "pieces", "unigram"]
 
 #: Classes whose BPE is SentencePiece's: words begin with a mark and no bytes stand for letters.
-PIECES_BPE = ("LlamaTokenizer",)
+PIECES_BPE = ("GemmaTokenizer", "LlamaTokenizer")
 
 KINDS: dict[str, Kind] = {"WordPiece": "wordpiece", "BPE": "bpe", "Unigram": "unigram"}
 

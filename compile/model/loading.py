@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoTokenizer
 from transformers.utils import logging
 
 from compile.model.families import attend_in_full, check_family
-from compile.model.refusing import refusing
+from compile.model.refusing import NEEDS_CODE, refusing
 from compile.model.source import CONFIG_NAME, ModelSource
 from compile.model.template import read_template
 from compile.model.weights import WHOLE, weight_files
@@ -191,9 +191,8 @@ def _load_network(source: ModelSource, config: Any) -> Any:
         ignore_mismatched_sizes=True,
     )
     if absent := task.untrained(loading):
-        raise ModelRefused(
-            f"{source.label} lacks weights, {absent[0]} among {len(absent)}: it was not trained to {task.trained_to}"
-        )
+        told = f"lacks weights, {absent[0]} among {len(absent)}: it was not trained to {task.trained_to}"
+        raise ModelRefused(f"{source.label} {NEEDS_CODE if hasattr(config, 'auto_map') else told}")
     for name, its, wanted in sorted(loading["mismatched_keys"]):
         sizes = " × ".join(map(str, its)), " × ".join(map(str, wanted))
         raise ModelRefused(f"{source.label} has {name} of {sizes[0]} weights, and its config.json says {sizes[1]}")

@@ -9,6 +9,8 @@ from corelane.errors import CorelaneError, ModelRefused
 #: Most characters of a library's error in a refusal.
 MOST_CHARS = 300
 
+NEEDS_CODE = "needs the code beside it (`auto_map`), which Corelane never runs: use a model without such code"
+
 
 @contextmanager
 def refusing(label: str, what: str) -> Iterator[None]:
@@ -19,8 +21,7 @@ def refusing(label: str, what: str) -> Iterator[None]:
         raise
     except Exception as error:
         if "trust_remote_code" in str(error):
-            told = "needs the code beside it (`auto_map`), which Corelane never runs: use a model without such code"
-            raise ModelRefused(f"{label} {told}") from error
+            raise ModelRefused(f"{label} {NEEDS_CODE}") from error
         # The first sentence says what is wrong; further ones advise to upgrade, or to run what is not trusted.
         text = textwrap.shorten(str(error).strip().partition(". ")[0], MOST_CHARS, placeholder=" …")
         kind = f"{type(error).__name__} " if isinstance(error, LookupError) or not text else ""

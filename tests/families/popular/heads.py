@@ -178,6 +178,5 @@ WITH_HEAD = (
         *(RANKING, "xlm-roberta"),
         {**RANK, **own_code(AutoModelForSequenceClassification="modeling.OwnForSequenceClassification")},
         refused="which Corelane never runs",
-        waits="code beside a model",
     ),
 )

@@ -81,8 +81,8 @@ class Popular:
 
     ``config`` is what its config.json says otherwise than others of its kind, ``told`` its tokenizer_config.json, None
     if it has none. ``adds`` are the tokens that a decoder's tokenizer.json puts before and behind a text. ``option`` is
-    whether its card makes one expect `--task`. ``refused`` is a part of the sentence that refuses it. ``waits`` names
-    what is not done yet, so that the row fails. ``quick`` rows run in `make test`.
+    whether its card makes one expect `--task`. ``refused`` is a part of the sentence that refuses it. ``quick`` rows
+    run in `make test`.
     """
 
     name: str
@@ -99,7 +99,6 @@ class Popular:
     weights: Literal["safetensors", "bin", "shards"] = "safetensors"
     option: bool = False
     refused: str = ""
-    waits: str = ""
     quick: bool = False
 
     @property

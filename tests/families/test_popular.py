@@ -18,7 +18,7 @@ def test_list_has_sixty_and_ten_others() -> None:
     assert sum(not row.refused for row in POPULAR) >= 55
 
 
-@pytest.mark.parametrize("row", (*POPULAR, *INDEPENDENT), ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [*POPULAR, *INDEPENDENT], ids=lambda row: row.name)
 def test_model_is_compiled_as_its_reference_has_it(row: Popular, tmp_path: Path, pytestconfig: pytest.Config) -> None:
     if not pytestconfig.getoption("--families"):
         pytest.skip("tried by `make families`; ten of them in tests/tasks")

@@ -25,7 +25,7 @@ from compile.model.weights import WHOLE, weight_files
 from compile.tasks.sentence_files import read_file
 from compile.tasks.task import CompileTask, check_heads, compile_task
 from corelane.artifacts.manifest import TOKENIZER_NAME, TokenizerSpec
-from corelane.engine.buckets import Bucket, fitting_buckets
+from corelane.engine.buckets import MIN_LENGTH, Bucket, fitting_buckets
 from corelane.errors import CompileFailed, ModelRefused, SetupError
 from corelane.errors.extras import install_command
 
@@ -98,6 +98,8 @@ def load_model(source: ModelSource) -> SourceModel:
         kept = task.keep(label, folder, facts, fast)
     _check_vocabulary(source, fast, network)
     positions = _count_positions(network, longest, facts.get("max_length"))
+    if positions is not None and positions < MIN_LENGTH:
+        raise ModelRefused(f"{label} reads at most {positions} tokens, and Corelane's shortest rows have {MIN_LENGTH}")
     with refusing(label, f"the tokenizer of {label} cannot be used"):
         spec = read_template(source, fast, config)
     return SourceModel(source, network, tokenizer, spec, positions, task, facts, kept)

@@ -142,8 +142,6 @@ def longest_row(label: str, folder: Path, said: Any = None) -> dict[str, int]:
     With a tokenizer's word alone the library counts the config's positions too.
     """
     longest = said or read_file(label, folder / "tokenizer_config.json").get("model_max_length")
-    if longest is not None and not (isinstance(longest, int | float) and longest >= 1):
-        raise ModelRefused(f"{label} reads at most {longest!r} tokens, say its files: give a number (`max_seq_length`)")
     if longest is None or longest >= NO_LIMIT:
         return {}
     positions = None if said else read_file(label, folder / "config.json").get("max_position_embeddings")

@@ -63,7 +63,7 @@ SETTINGS = {
 def save_models(root: Path) -> list[Path]:
     """Save tiny models of every task, and with every kind of file."""
     import torch
-    from safetensors.torch import load_file, save_file
+    from safetensors.torch import load_file
     from sentence_transformers import CrossEncoder
 
     made = [save_task(task, root / task) for task in TASKS]
@@ -72,10 +72,7 @@ def save_models(root: Path) -> list[Path]:
     made.append(save_network(root / "pieces", PIECES[-1]))
     CrossEncoder(str(root / "text-ranking"), device="cpu").save_pretrained(str(root / "scores"))
     made.append(root / "scores")
-    write(root / "feature-extraction", SETTINGS)
-    torch.manual_seed(7)
-    dense = {"linear.weight": torch.randn(16, 32) / 8, "linear.bias": torch.randn(16)}
-    save_file(dense, root / "feature-extraction/2_Dense/model.safetensors")
+    add_modules(root / "feature-extraction")
     plain = Path(shutil.copytree(root / "token-classification", root / "parts"))
     tensors = load_file(plain / "model.safetensors")
     (plain / "model.safetensors").unlink()
@@ -83,6 +80,17 @@ def save_models(root: Path) -> list[Path]:
     index = {"metadata": {}, "weight_map": dict.fromkeys(tensors, "pytorch_model-00001-of-00001.bin")}
     write(plain, {"pytorch_model.bin.index.json": index})
     return [*made, plain]
+
+
+def add_modules(folder: Path) -> None:
+    """Add the modules of an embedding model to its network."""
+    import torch
+    from safetensors.torch import save_file
+
+    write(folder, SETTINGS)
+    torch.manual_seed(7)
+    dense = {"linear.weight": torch.randn(16, 32) / 8, "linear.bias": torch.randn(16)}
+    save_file(dense, folder / "2_Dense/model.safetensors")
 
 
 def write(folder: Path, files: dict[str, Any]) -> None:

@@ -32,16 +32,17 @@ TASKS_PLUGINS = ("corelane/tasks/question_answering/quality",)
 #: What is no core inside of ``corelane``.
 OUTSIDE = ("cli", "client", "plugins")
 
-#: Each figure's limit and its goal. The share of tests rose while features went before their tests were cut.
+#: Each figure's limit and its goal. The share of tests rose while features went before their tests were cut, and with
+#: the models of the hub that are held against their libraries.
 LIMITS: Mapping[str, tuple[float, float]] = {
-    "lines: product": (54_146, 51_000),
-    "lines: core": (26_531, 25_000),
-    "lines: compile": (3_050, 3_050),
-    "lines: tasks": (5_540, 5_540),
+    "lines: product": (55_107, 51_000),
+    "lines: core": (26_545, 25_000),
+    "lines: compile": (3_479, 3_050),
+    "lines: tasks": (5_981, 5_540),
     "lines: cli, client": (6_540, 5_500),
-    "lines: plugins": (12_560, 12_000),
-    "lines: tests": (48_250, 42_000),
-    "tests ÷ product": (0.89, 0.85),
+    "lines: plugins": (12_574, 12_000),
+    "lines: tests": (51_081, 42_000),
+    "tests ÷ product": (0.93, 0.85),
     "lines: benchmarks": (3_010, 3_000),
     "trip of a question: files": (66, 34),
     "trip of a question: lines": (3_800, 3_000),

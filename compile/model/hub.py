@@ -50,7 +50,7 @@ def download(name: str, kinds: Sequence[Sequence[str]], endpoint: str | None, re
                     tqdm_class=_bar(f"downloading {name}", report),
                 )
             )
-            if any(any(folder.glob(pattern)) for pattern in kind[:1]):
+            if any(folder.glob(kind[0])):
                 break
     except GatedRepoError as error:
         raise ModelRefused(

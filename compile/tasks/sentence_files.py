@@ -98,7 +98,7 @@ def list_modules(label: str, folder: Path) -> Sequence[Module]:
     kinds = [name.rpartition(".")[2] for name in types]
     if kinds[:1] == ["Transformer"] and paths[0]:
         raise ModelRefused(f"{label} has its network in the folder {paths[0]!r}: move its files beside {MODULES}")
-    if unknown := [path for path in paths[1:] if not MODULE_FOLDER.fullmatch(path)]:
+    if unknown := [path for path in paths[paths[:1] in ([""], ["."]) :] if not MODULE_FOLDER.fullmatch(path)]:
         raise ModelRefused(f"{label} has a module in the folder {unknown[0]!r}: name it as in `1_Pooling`")
     return [Module(kind, folder / path) for kind, path in zip(kinds, paths, strict=True)]
 

@@ -231,6 +231,10 @@ def test_other_modules_are_refused(kinds: list[str], reason: str, tmp_path: Path
     write_modules(folder, kinds)
     with pytest.raises(ModelRefused, match=f"{reason}.*no other module"):
         compiled(folder, tmp_path / "data")
+    listed = [{"type": "sentence_transformers.models.StaticEmbedding", "path": "../elsewhere"}]
+    (folder / "modules.json").write_text(json.dumps(listed))
+    with pytest.raises(ModelRefused, match=r"in the folder '\.\./elsewhere': name it as"):
+        compiled(folder, tmp_path / "data")
     write_modules(folder, ["Transformer", "Pooling"], {"Transformer": "custom_st.Transformer"})
     with pytest.raises(ModelRefused, match=r"custom_st\.Transformer, which Corelane never runs"):
         compiled(folder, tmp_path / "data")

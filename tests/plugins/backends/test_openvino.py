@@ -41,6 +41,7 @@ from corelane.plugins.backends.openvino.quantise import (
 from corelane.settings import Settings
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from tests.compile.tiny_models import save_tiny_distilbert, save_tiny_roberta
+from tests.tasks.tiny import save_tiny
 
 TEXT = "ada wrote the first program . the river was red ."
 
@@ -171,6 +172,13 @@ def test_signal_after_another_thread_drops_a_model_is_no_crash(artifact: Artifac
     """OpenVINO's core gives the thread that makes it a stack for signals, and frees it with itself."""
     done = subprocess.run([sys.executable, "-c", SIGNALLED, str(artifact.path)], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "told\n"), done.stderr
+
+
+def test_network_that_it_cannot_convert_is_compiled_in_torchscript(tmp_path: Path) -> None:
+    """OpenVINO 2026.2 fails at a BART that caches nothing, with an error of its own kind."""
+    folder = save_tiny("bart", "AutoModelForSequenceClassification", tmp_path / "bart")
+    made = build(str(folder), settings=Settings(data_dir=tmp_path / "data"), buckets="2x32")
+    assert made.manifest.format == "torchscript"
 
 
 def test_other_layers_run_in_bf16_only_if_the_cpu_has_it() -> None:

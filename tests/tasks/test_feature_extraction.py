@@ -144,9 +144,10 @@ def test_prompts_lower_case_and_what_the_model_says_of_dimensions(tmp_path: Path
     )
     model, artifact = official(folder), compiled(folder, tmp_path / "data")
     short = [text for text in TEXTS if len(text) < 50]
-    for name in ("query", "document", "passage", None):
-        expected = model.encode(short, prompt_name=name, normalize_embeddings=True)
-        assert vectors(answer(artifact, short, prompt_name=name)) == pytest.approx(expected, abs=1e-4)
+    for name, unit in ((None, None), ("query", True), ("document", None), ("passage", True)):
+        expected = model.encode(short, prompt_name=name, normalize_embeddings=bool(unit))
+        found = vectors(answer(artifact, short, prompt_name=name, normalize=unit))
+        assert found == pytest.approx(expected, abs=1e-4)
     [refused, too_many] = (answer(artifact, ["text"], **one)[0] for one in ({"prompt_name": "q"}, {"dimensions": 33}))
     assert refused["error"]["detail"] == "this model has no prompt 'q': its prompts are 'query', 'document', 'passage'"
     assert too_many["error"]["code"] == "invalid_input"

@@ -124,7 +124,7 @@ FORMS: Mapping[str, tuple[Callable[[Path], Path], int]] = {
     "a version alone": (lambda folder: old(folder, **VERSION), 96),
     "another similarity": (lambda folder: save(folder, similarity_fn_name="dot", default_prompt_name=None), 96),
     "default prompt": (lambda folder: old(folder, prompts={"a": "read: "}, default_prompt_name="a"), 96),
-    "shortened": (lambda folder: save(folder, truncate_dim=8), 96),
+    "shortened": (lambda folder: save(folder, normalize=True, truncate_dim=8), 96),
     "three poolings": (lambda folder: old(folder, THREE_POOLINGS), 96),
     "longer than the positions": (with_limits(4000, None), 96),
     "the tokenizer's length": (with_limits(None, 50), 50),

@@ -117,10 +117,15 @@ class EmbeddingEngine(TextEngine):
         vector = combine([read.values[0] for read in decoded], [window.end - window.start for window in windows])
         if self.layers:
             vector = through(vector, self.layers, self.weights)
-        normalize = self.normalize if options.normalize is None else options.normalize
+        if options.dimensions is None and options.normalize is None:
+            # As the library does: a model's own `truncate_dim` comes last.
+            vector = finish(vector, None, self.normalize)[: self.dimensions]
+        else:
+            normalize = self.normalize if options.normalize is None else options.normalize
+            vector = finish(vector, options.dimensions or self.dimensions, normalize)
         return {
             "status": str(JobStatus.SUCCEEDED),
-            "embedding": encode(finish(vector, options.dimensions or self.dimensions, normalize), options.encoding),
+            "embedding": encode(vector, options.encoding),
             "tokens": sum(window.length for window in windows),
             "windows": len(decoded),
             "error": None,

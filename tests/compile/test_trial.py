@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,8 @@ def test_trial_times_the_dtypes_that_the_cpu_may_be_fast_in_and_finds_fp32_sound
 ) -> None:
     (tmp_path / "cpuinfo").write_text(f"flags\t: {flags}\n")
     monkeypatch.setattr("corelane.artifacts.instructions.CPUINFO", tmp_path / "cpuinfo")
+    # OpenVINO reads the limit once: where it has run in this process, it may have no bf16.
+    unsure = {"openvino bf16"} if "ONEDNN_MAX_CPU_ISA" in os.environ else set()
     monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     with quiet_transformers(), one_thread():
         model = load_model(find_source(str(tiny_model)))
@@ -69,6 +72,6 @@ def test_trial_times_the_dtypes_that_the_cpu_may_be_fast_in_and_finds_fp32_sound
         choice = choose_ways(plan, "auto", "auto", None, lambda *_: None)
     trial = choice.trial
     assert trial is not None
-    assert set(trial.speeds) == tried
+    assert tried - unsure <= set(trial.speeds) <= tried
     assert all(speed > 0 for speed in trial.speeds.values())
     assert "fp32" in trial.sound

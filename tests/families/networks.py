@@ -9,8 +9,7 @@ from tests.families.tokenizers import make_tokenizer
 
 def save_tiny(row: Row, folder: Path) -> Path:
     """Save a tiny model of an architecture in Hugging Face layout; of one that is refused, the config alone."""
-    import torch
-    from transformers import AutoConfig, AutoModelForQuestionAnswering, set_seed
+    from transformers import AutoConfig
 
     if row.refused:
         config = AutoConfig.for_model(row.kind)
@@ -18,15 +17,23 @@ def save_tiny(row: Row, folder: Path) -> Path:
         config.save_pretrained(folder)
         return folder
     fast = make_tokenizer(row.tokenizer or tokenizer_of(row.kind))
+    make_network(row, fast).save_pretrained(folder)
+    fast.save_pretrained(folder)
+    return folder
+
+
+def make_network(row: Row, fast: Any) -> Any:
+    """Return a network that answers questions, with the random weights of a seed."""
+    import torch
+    from transformers import AutoModelForQuestionAnswering, set_seed
+
     set_seed(7)
     network = AutoModelForQuestionAnswering.from_config(make_config(row, fast)).eval()
     with torch.no_grad():
         for parameter in network.parameters():
             if parameter.dim() > 1:
                 parameter.mul_(row.larger)
-    network.save_pretrained(folder)
-    fast.save_pretrained(folder)
-    return folder
+    return network
 
 
 def head_of(kind: str) -> str:

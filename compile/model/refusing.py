@@ -22,7 +22,7 @@ def refusing(label: str, what: str) -> Iterator[None]:
     except Exception as error:
         if "trust_remote_code" in str(error):
             raise ModelRefused(f"{label} {NEEDS_CODE}") from error
-        # The first sentence says what is wrong; further ones advise to upgrade, or to run what is not trusted.
+        # The first sentence says what is wrong. Later ones tell users to upgrade, or to trust code.
         text = textwrap.shorten(str(error).strip().partition(". ")[0], MOST_CHARS, placeholder=" …")
         kind = f"{type(error).__name__} " if isinstance(error, LookupError) or not text else ""
         raise ModelRefused(f"{what}: {kind}{text}".rstrip()) from error

@@ -22,7 +22,7 @@ OTHERS = {
     "flax_model*.msgpack": "Flax",
 }
 
-#: How a file begins that Git LFS has not replaced by the one it stands for.
+#: The first bytes of a Git LFS pointer: Git LFS has not fetched the file yet.
 POINTER = b"version https://git-lfs.github.com/spec/"
 
 

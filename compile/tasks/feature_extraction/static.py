@@ -1,4 +1,4 @@
-"""Static embeddings: each token's vector stands in a table, as sentence-transformers and model2vec save it."""
+"""Load static embeddings of sentence-transformers and model2vec: a table with a vector for each token."""
 
 import json
 from typing import Any

@@ -16,7 +16,7 @@ from corelane.errors import ModelRefused, first_line
 #: Settings that are no arguments of the template.
 NOT_READ = {"format", "restore_suffix", "padding", "truncation", "max_length", "return_tensors"}
 
-#: What stands for a query and for a text when a template is read.
+#: Marks that take the place of a query and of a text when we read a template.
 MARKS = ("\ue000query\ue000", "\ue000text\ue000")
 
 #: Queries and texts whose first or last characters might be joined to what is written around them.

@@ -21,7 +21,7 @@ from corelane.tasks.text_ranking.task import CHAT_NAME, TextRanking
 
 TASK = TextRanking()
 
-#: What stands before a query, between it and a text, and at both ends of a text, unless the model has a template.
+#: What a model without a template writes around a query and a text: nothing.
 BARE: Mapping[str, Any] = MappingProxyType(dict.fromkeys(("before", "between", "lead", "tail"), ""))
 
 

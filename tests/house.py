@@ -35,13 +35,13 @@ OUTSIDE = ("cli", "client", "plugins")
 #: Each figure's limit and its goal. The share of tests rose while features went before their tests were cut, and with
 #: the models of the hub that are held against their libraries.
 LIMITS: Mapping[str, tuple[float, float]] = {
-    "lines: product": (55_113, 51_000),
+    "lines: product": (55_144, 51_000),
     "lines: core": (26_545, 25_000),
-    "lines: compile": (3_479, 3_050),
+    "lines: compile": (3_510, 3_050),
     "lines: tasks": (5_986, 5_540),
     "lines: cli, client": (6_540, 5_500),
     "lines: plugins": (12_575, 12_000),
-    "lines: tests": (51_097, 42_000),
+    "lines: tests": (51_098, 42_000),
     "tests ÷ product": (0.93, 0.85),
     "lines: benchmarks": (3_010, 3_000),
     "trip of a question: files": (66, 34),

@@ -11,7 +11,7 @@ import torch
 from compile.model.loading import load_model, quiet_transformers
 from compile.model.reference import runner_of, wrap
 from compile.model.source import find_source
-from compile.torch.attention import EXCESSES, attend
+from compile.torch.attention import BLOCK, EXCESSES, LONGEST_WHOLE, attend
 from compile.torch.cpu import CpuDtype, cast, compile_trace, serialise, trace
 from compile.torch.packing import packs
 from corelane.engine.backends.cpu import settle, torchscript_warnings_silenced
@@ -22,7 +22,7 @@ from tests.compile.tiny_models import save_tiny_distilbert, save_tiny_roberta
 
 PACKING = "mkldnn::_reorder_linear_weight"
 
-#: Logits are about ±1 here. In bf16 a GELU without a rounding before it differs in the last of 8 bits.
+#: Logits are about ±1. In bf16 a GELU without a rounding before it differs in the last of 8 bits.
 NEAR = {"fp32": 1e-5, "bf16": 0.03}
 
 
@@ -73,12 +73,13 @@ def test_attention_in_products_sees_no_padding(tiny_model: Path) -> None:
     np.testing.assert_allclose(after[0][1, :16], before[0][1, :16], atol=1e-6)
 
 
-def test_attention_in_products_is_that_of_torch_for_any_mask() -> None:
+@pytest.mark.parametrize("length", [8, LONGEST_WHOLE + BLOCK + 1])
+def test_attention_in_products_is_that_of_torch_for_any_mask(length: int) -> None:
     torch.manual_seed(0)
-    query, key, value = (torch.randn(2, 3, 8, 4) for _ in range(3))
-    padding = torch.zeros(2, 1, 8, 8)
+    query, key, value = (torch.randn(2, 3, length, 4) for _ in range(3))
+    padding = torch.zeros(2, 1, length, length)
     padding[1, :, :, 5:] = torch.finfo(torch.float32).min
-    causal = torch.full((2, 1, 8, 8), torch.finfo(torch.float32).min).triu(1)
+    causal = torch.full((2, 1, length, length), torch.finfo(torch.float32).min).triu(1)
     for mask in (None, padding, causal):
         ours, _ = attend(torch.nn.Identity(), query.clone(), key, value, mask)
         theirs = torch.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)

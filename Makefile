@@ -73,14 +73,14 @@ prometheus: $(VENV)/.installed-dev ## Get Debian's Prometheus for the tests of a
 test-acl: $(VENV)/.installed-dev ## Run the test suite as a user of Redis with the rights of `deploy/redis/users.acl`
 	REDIS_TEST_ACL=1 $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder
 
-# What runs a model or compiles one.
-CPU_TESTS := tests/compile tests/tasks tests/plugins/backends tests/corelane/test_runner.py \
-	tests/corelane/test_instructions.py tests/corelane/test_cpu_kinds.py
+# What runs a model or compiles one. How a folder is read or refused is alike on every CPU.
+ALIKE := damage foreign_code forms model pieces publish source
+CPU_TESTS := $(filter-out $(ALIKE:%=tests/compile/test_%.py),$(wildcard $(addsuffix /test_*.py,tests/compile tests/tasks \
+	tests/plugins/backends))) $(patsubst %,tests/corelane/test_%.py,cpu_kinds instructions runner)
 CPU_KINDS ?= avx2 avx2_vnni avx512 avx512_vnni avx512_bf16 amx
 
 test-cpus: $(VENV)/.installed-dev ## Run the tests of engines, compilers and tasks as on each kind of CPU that this one exceeds; CPU_KINDS=avx2
-	@for kind in $(CPU_KINDS); do $(SUITE) -q --cpu-kind $$kind --ignore=tests/plugins/backends/neuron/test_targets.py \
-		$(CPU_TESTS) || exit; done
+	@for kind in $(CPU_KINDS); do $(SUITE) -q --cpu-kind $$kind $(CPU_TESTS) || exit; done
 
 redis-servers: $(VENV)/.installed-dev ## Get Debian's Redis 7, Redis 8 and Valkey 8 for the tests
 	@$(BIN)/python -m tests.redis_servers.debian

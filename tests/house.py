@@ -41,7 +41,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "lines: tasks": (5_986, 5_540),
     "lines: cli, client": (6_540, 5_500),
     "lines: plugins": (12_575, 12_000),
-    "lines: tests": (51_098, 42_000),
+    "lines: tests": (51_097, 42_000),
     "tests ÷ product": (0.93, 0.85),
     "lines: benchmarks": (3_010, 3_000),
     "trip of a question: files": (66, 34),

@@ -1,14 +1,13 @@
-"""Code beside a model is never run and never asked about: the command as a process, with a yes on standard input."""
+"""Code beside a model is never run and never asked about: the command, with a yes on standard input."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner, Result
 
+from corelane.cli.app import make_cli
 from tests.tasks.tiny import save_task
 
 #: A module that leaves a mark where it is imported, with every class that a model may name.
@@ -38,10 +37,10 @@ def test_code_beside_a_model_leaves_no_mark(said: dict[str, Any], tmp_path: Path
     (folder / "mine.py").write_text(MODULE.format(mark=str(mark)))
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | said))
-    done = compile_in_process(folder, tmp_path / "data")
+    done = compile_here(folder, tmp_path / "data")
     assert not mark.exists()
     assert "[y/N]" not in done.stdout + done.stderr
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.exit_code, done.stdout) == (1, "")
     [sentence] = done.stderr.strip().splitlines()
     assert sentence.startswith("foreign ")
     assert "which Corelane never runs" in sentence
@@ -54,12 +53,12 @@ def test_code_that_is_not_needed_is_left_alone(tmp_path: Path) -> None:
     for name, names in (("config.json", {**CONFIG, **TOKENIZER}), ("tokenizer_config.json", TOKENIZER)):
         path = folder / name
         path.write_text(json.dumps(json.loads(path.read_text()) | {"auto_map": names}))
-    done = compile_in_process(folder, tmp_path / "data")
-    assert done.returncode == 0, done.stderr
+    done = compile_here(folder, tmp_path / "data")
+    assert done.exit_code == 0, done.stderr
     assert not mark.exists()
 
 
-def compile_in_process(folder: Path, data: Path) -> "subprocess.CompletedProcess[str]":
-    argv = [sys.executable, "-m", "corelane", "compile", str(folder), "--buckets", "1x32", "--dtype", "fp32"]
-    env = {**os.environ, "CORELANE_DATA_DIR": str(data), "COLUMNS": "1000", "HF_HOME": str(data / "hf")}
-    return subprocess.run(argv, input="y\n" * 9, capture_output=True, text=True, timeout=120, env=env, check=False)
+def compile_here(folder: Path, data: Path) -> Result:
+    argv = ["compile", str(folder), "--buckets", "1x32", "--dtype", "fp32"]
+    env = {"CORELANE_DATA_DIR": str(data), "COLUMNS": "1000", "HF_HOME": str(data / "hf")}
+    return CliRunner().invoke(make_cli(), argv, input="y\n" * 9, env=env)

@@ -10,7 +10,7 @@ from fastapi.testclient import TestClient
 
 from api.app import create_app
 from corelane.domain.jobs import JobStatus, Webhook
-from corelane.plugins.console.pages.jobs import inert
+from corelane.plugins.console.pages.downloads import inert
 from corelane.settings import Settings
 from corelane.store import keys
 from tests.api.office import ANN, OPS, READER, Office
@@ -107,6 +107,25 @@ def test_list_is_exported(console: TestClient, bench: Bench) -> None:
     assert [row[0] for row in rows] == jobs[::-1]
     lines = console.get("/console/jobs/export?form=jsonl").text.splitlines()
     assert [orjson.loads(line)["id"] for line in lines] == jobs[::-1]
+
+
+def test_results_are_downloaded_in_both_forms_by_their_owner(office: Office) -> None:
+    job = office.bench.submit(600, owner=ANN)
+    core = office.bench.core("a/0")
+    claim = claimed(core)
+    core.commit(claim.lease, answered(claim, "failed"))
+    answer_all(core)
+    lines = office.call(ANN, "GET", f"/console/jobs/{job}/results.jsonl")
+    assert [orjson.loads(line)["index"] for line in lines.text.splitlines()] == list(range(600))
+    table = office.call(ANN, "GET", f"/console/jobs/{job}/results.csv")
+    assert table.headers["content-disposition"] == f'attachment; filename="{job}.csv"'
+    assert table.headers["content-type"] == "text/csv; charset=utf-8"
+    rows = list(csv.DictReader(table.text.splitlines()))
+    assert [row["index"] for row in rows] == [str(index) for index in range(600)]
+    assert {row["status"] for row in rows} == {"failed", "succeeded"}
+    for form in ("jsonl", "csv"):
+        assert office.call(READER, "GET", f"/console/jobs/{job}/results.{form}").status_code == 404
+    assert office.call(ANN, "GET", f"/console/jobs/{job}/results.xlsx").status_code == 422
 
 
 def test_shared_context_is_shown_with_its_items(console: TestClient, bench: Bench) -> None:

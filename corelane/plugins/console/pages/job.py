@@ -4,32 +4,34 @@ Items are not on the page. Each has a button that fetches it.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Annotated, Any
 
+import orjson
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.deps import JobId, ReadCaller, StateDep, SubmitCaller
 from api.jobs import CallerWait
-from api.request_facts import NDJSON
 from api.routes import jobs as api_jobs
 from api.routes.deliveries import list_job_deliveries
-from api.routes.results import CuttableStream, stream_results
+from api.routes.results import stream_results
 from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.events import EventType
 from corelane.domain.jobs import JobStatus
 from corelane.errors import NotFound
 from corelane.plugins.console.auth import CONSOLE
+from corelane.plugins.console.pages.downloads import DownloadForm, as_csv, download
 from corelane.plugins.console.pages.forms import go_to, service_of
 from corelane.plugins.console.pages.nav import Update
 from corelane.plugins.console.pages.page_route import PageRoute
-from corelane.plugins.console.pages.render import HEADERS, fragment, render, rights
+from corelane.plugins.console.pages.render import fragment, render, rights
 from corelane.plugins.console.pages.result_walk import ResultWalks, results_page
 from corelane.plugins.console.pages.snippets import job_snippets
 from corelane.store.jobs.events import BEGINNING, PAGE_EVENTS, StoredEvent
 from corelane.store.jobs.records import JobRecord
 from corelane.tasks.registry import task_named
+from corelane.tasks.task import Task
 
 router = APIRouter(prefix=f"{CONSOLE}/jobs", route_class=PageRoute)
 
@@ -97,13 +99,26 @@ async def show_results(
     return render(request, "parts/results.html", job=record.describe(), task=task, page=page)
 
 
-@router.get("/{job_id}/results.jsonl")
-async def download_results(job_id: JobId, state: StateDep, caller: ReadCaller) -> Response:
+@router.get("/{job_id}/results.{form}")
+async def download_results(job_id: JobId, form: DownloadForm, state: StateDep, caller: ReadCaller) -> Response:
     """Send all results of a job as a download, one a line; of a running one, to its end."""
     record = await state.jobs.require(job_id, caller)
-    response = CuttableStream(stream_results(state, record, record.dropped), media_type=NDJSON)
-    response.headers.update({**HEADERS, "Content-Disposition": f'attachment; filename="{record.id}.jsonl"'})
-    return response
+    lines = stream_results(state, record, record.dropped)
+    return download(record.id, form, lines if form == "jsonl" else as_table(task_named(record.options.task), lines))
+
+
+async def as_table(task: Task, lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield results as CSV: ``result`` and ``score`` as the page shows them, then a result's own fields and error."""
+    yield as_csv([("index", "id", "status", "result", "score", *task.nothing, "error_code", "error")])
+    async for piece in lines:
+        yield as_csv(_row(task, orjson.loads(line)) for line in piece.splitlines())
+
+
+def _row(task: Task, raw: Mapping[str, Any]) -> list[object]:
+    shown = task.present.line(task.result.model_validate(raw))
+    error = raw.get("error") or {}
+    own = [raw.get(name) for name in task.nothing]
+    return [raw["index"], raw.get("id"), raw["status"], *shown, *own, error.get("code"), error.get("detail")]
 
 
 @router.get("/{job_id}/events")

@@ -1,10 +1,8 @@
 """The list of jobs: filtered by its address, updated live, and exported."""
 
-import csv
-import io
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
@@ -12,7 +10,7 @@ from pydantic import ValidationError
 
 from api.deps import ReadCaller, StateDep
 from api.routes.jobs import of_owner
-from api.routes.results import CuttableStream, StreamCut
+from api.routes.results import StreamCut
 from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.ids import is_job_id
@@ -20,12 +18,13 @@ from corelane.domain.job_filter import ALL_OWNERS, JobFilter
 from corelane.domain.jobs import DEFAULT_TASK, Job, JobStatus
 from corelane.errors import Forbidden, InvalidInput
 from corelane.plugins.console.auth import CONSOLE
+from corelane.plugins.console.pages.downloads import DownloadForm, as_csv, download
 from corelane.plugins.console.pages.filters import address, fill_form, read_filter
 from corelane.plugins.console.pages.forms import refusal, service_of
 from corelane.plugins.console.pages.job import wall_s
 from corelane.plugins.console.pages.nav import Update
 from corelane.plugins.console.pages.page_route import PageRoute
-from corelane.plugins.console.pages.render import HEADERS, fragment, render, rights
+from corelane.plugins.console.pages.render import fragment, render, rights
 from corelane.plugins.console.pages.snippets import jobs_snippets, task_snippets
 from corelane.store.jobs.records import JobRecord
 from corelane.tasks.registry import task_named
@@ -158,16 +157,11 @@ async def feed(state: AppState, caller: Caller, arguments: Mapping[str, str]) ->
 
 
 @router.get("/export")
-async def export(
-    request: Request, state: StateDep, caller: ReadCaller, form: Literal["csv", "jsonl"] = "csv"
-) -> Response:
+async def export(request: Request, state: StateDep, caller: ReadCaller, form: DownloadForm = "csv") -> Response:
     """Send every job that a filter matches, as a download."""
     wanted = read_filter({name: request.query_params.getlist(name) for name in request.query_params})
     owner = state.jobs.owner_meant(caller, wanted.owner)
-    kind = {"csv": "text/csv; charset=utf-8", "jsonl": "application/jsonl"}[form]
-    response = CuttableStream(export_rows(state, owner, wanted, form), media_type=kind)
-    response.headers.update({**HEADERS, "Content-Disposition": f'attachment; filename="jobs.{form}"'})
-    return response
+    return download("jobs", form, export_rows(state, owner, wanted, form))
 
 
 async def export_rows(state: AppState, owner: str, wanted: JobFilter, form: str) -> AsyncIterator[bytes]:
@@ -189,20 +183,8 @@ async def export_rows(state: AppState, owner: str, wanted: JobFilter, form: str)
         after = page.next
 
 
-def columns_of(job: Job) -> list[str]:
+def columns_of(job: Job) -> list[object]:
     """Return a job as a row of an export."""
     plain = job.model_dump(mode="json") | job.counts.model_dump()
     plain["metadata"] = "; ".join(f"{name}={value}" for name, value in job.metadata.items())
-    return [inert("" if plain[name] is None else str(plain[name])) for name in COLUMNS]
-
-
-def inert(cell: str) -> str:
-    """Return a cell that no spreadsheet interprets as a formula."""
-    return f"'{cell}" if cell[:1] in "=+-@\t\r" and cell else cell
-
-
-def as_csv(rows: Sequence[Sequence[str]]) -> bytes:
-    """Return rows as CSV."""
-    out = io.StringIO()
-    csv.writer(out).writerows(rows)
-    return out.getvalue().encode()
+    return [plain[name] for name in COLUMNS]

@@ -38,7 +38,8 @@ class EmbeddingPresenter(Presenter):
         return (f"{first}{', …' if len(numbers) > LISTED else ''} ({len(numbers):,} numbers)" if numbers else ""), None
 
     def shown(self, item: Any, result: Any) -> Mapping[str, Any]:  # noqa: ARG002  # the vector alone says it
-        """Return the first numbers, how many there are, and the vector's length."""
+        """Return the first numbers, all as text to copy, how many there are, and the vector's length."""
         numbers = numbers_of(result.embedding if isinstance(result, Result) else None)
         first, widest = list(numbers[:FIRST]), max((abs(each) for each in numbers), default=0.0)
-        return {"first": first, "widest": widest, "count": len(numbers), "length": math.hypot(*numbers)}
+        told = {"all": f"[{', '.join(f'{each:.9g}' for each in numbers)}]", "count": len(numbers)}
+        return {"first": first, "widest": widest, "length": math.hypot(*numbers), **told}

@@ -33,6 +33,7 @@ class HandlerTask(Task):
             return self
         found = HandlerTask()
         found.item, found.options = forms_of(version, facts)
+        found.example = facts.get("example") or found.example
         return found
 
     def parts(self, item: HandlerItem) -> Parts:

@@ -111,6 +111,10 @@ def forms_of(version: str, facts: Mapping[str, Any]) -> tuple[type[HandlerItem],
                 check_item({name: each for name, each in value.items() if name != "id"})
             return value
 
+        @classmethod
+        def model_json_schema(cls, *_: Any, **__: Any) -> dict[str, Any]:
+            return dict(facts["input_schema"])
+
     class VersionOptions(HandlerOptions):
         __doc__ = HandlerOptions.__doc__
 
@@ -124,6 +128,10 @@ def forms_of(version: str, facts: Mapping[str, Any]) -> tuple[type[HandlerItem],
                     raise ValueError(f"{version} takes no options")
                 check_options(value)
             return value
+
+        @classmethod
+        def model_json_schema(cls, *_: Any, **__: Any) -> dict[str, Any]:
+            return dict(facts["options_schema"] or {"additionalProperties": False})
 
     return VersionItem, VersionOptions
 

@@ -1,5 +1,7 @@
 """The Ask page and a job's page for each task: the form, an item, its result, and that none of it is markup."""
 
+import csv
+import io
 from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from struct import pack
@@ -9,7 +11,7 @@ import orjson
 import pytest
 from fastapi.testclient import TestClient
 
-from corelane.plugins.console.pages.ask import fields_for, read_item
+from corelane.plugins.console.pages.ask import ITEM, fields_for, read_item
 from corelane.plugins.console.pages.fields import fields_of, values_of, written
 from corelane.plugins.console.pages.render import fragment
 from corelane.store import keys
@@ -88,17 +90,24 @@ def finish(core: LoneCore, claim: Claim, output: dict[str, Any], status: str = "
     core.commit(claim.lease, [SliceResults(ref, [result])])
 
 
+def form_of(item: dict[str, Any]) -> dict[str, str]:
+    """Return an item as a form has it."""
+    return {ITEM + name: written(value) for name, value in item.items()}
+
+
 @parametrized
 def test_form_is_that_of_the_model_s_task(console: TestClient, bench: Bench, core: LoneCore, task: str) -> None:
     version = version_of(bench, task)
     page = console.get("/console/ask", params={"model": version}).text
     # The form has one item, so no texts that items share.
     for each in fields_for(TASKS[task])[0]:
-        assert each.name == "context_id" or f'name="{each.name}"' in page
+        assert each.key == "context_id" or f'name="{each.name}"' in page
     assert f'<option value="{version}" data-task="{task}" selected>' in page
     sample = console.get("/console/ask", params={"model": version, "sample": "example"}).text
     assert task == "question-answering" or written(TASKS[task].example.get("text", "")) in sample
-    filled = console.get("/console/ask", params={"model": version} | dict.fromkeys(TASKS[task].item.model_fields, XSS))
+    filled = console.get(
+        "/console/ask", params={"model": version} | form_of(dict.fromkeys(TASKS[task].item.model_fields, XSS))
+    )
     assert_shown(filled.text, [])
     assert "&lt;script&gt;" in filled.text
 
@@ -106,7 +115,7 @@ def test_form_is_that_of_the_model_s_task(console: TestClient, bench: Bench, cor
 @parametrized
 def test_form_has_what_was_given(task: str) -> None:
     item = SAMPLES[task][0]
-    form = {name: written(value) for name, value in item.items()}
+    form = form_of(item)
     assert read_item(TASKS[task], "default", form) == (item, {})
     usual = {each.name: each.default for each in fields_for(TASKS[task])[1]}
     assert read_item(TASKS[task], "m", form | usual)[1] == {"model": "m"}
@@ -143,7 +152,7 @@ def test_object_without_a_form_is_asked_for_as_json() -> None:
 def test_item_is_sent_and_its_result_shown(console: TestClient, bench: Bench, core: LoneCore, task: str) -> None:
     version = version_of(bench, task)
     item, output, words = SAMPLES[task]
-    form = {name: written(value) for name, value in item.items()} | {"model": version, "task": task}
+    form = form_of(item) | {"model": version, "task": task}
     with ThreadPoolExecutor(1) as thread:
         sent = thread.submit(console.post, "/console/ask", data=form, headers={"HX-Request": "true"})
         claim = eventually(lambda: core.claim([version], linger=False), why="the page submits its item")
@@ -182,6 +191,8 @@ def test_job_s_page_shows_its_result(console: TestClient, bench: Bench, core: Lo
         ],
     )
     assert_shown(console.get(f"/console/jobs/{job}/items/0").text, ["not kept", *words[1:2]])
+    [row] = csv.DictReader(io.StringIO(console.get(f"/console/jobs/{job}/results.csv").text, newline=""))
+    assert (row["id"], {name: orjson.loads(row[name]) for name in output}) == (XSS, output)
 
 
 @parametrized
@@ -220,6 +231,30 @@ def test_vector_in_base64_is_shown_as_numbers() -> None:
     result = task.result.model_validate(given)
     assert task.present.line(result)[0] == "3.000, -4.000 (2 numbers)"
     assert task.present.shown(None, result)["first"] == [3.0, -4.0]
+    assert task.present.shown(None, result)["all"] == "[3, -4]"
+
+
+def test_form_of_a_handler_is_that_of_its_schemas(console: TestClient, bench: Bench, core: LoneCore) -> None:
+    version = version_of(bench, "handler")
+    fields = {
+        "model": {"type": "string", "description": f"The car's model, as in the shop {XSS}"},
+        "doors": {"type": "integer", "enum": [3, 5]},
+    }
+    takes = {"type": "object", "properties": fields, "required": ["model", "doors"]}
+    gives = {"type": "object", "properties": {"top": {"type": "integer", "default": 3, "description": "How many."}}}
+    facts = {"input_schema": takes, "options_schema": gives, "example": {"model": "Ka", "doors": 3}}
+    bench.raw.hset(keys.MODELS, version, orjson.dumps(SUMMARY | {"name": "handler", "task": "handler", "facts": facts}))
+    page = console.get("/console/ask", params={"model": version, "sample": "example"}).text
+    assert_shown(page, ["The car's model, as in the shop", "How many.", f"{version} · handler", "Ka"])
+    form = form_of({"model": "Ka", "doors": "5"}) | {"model": version, "task": "handler", "options.top": "4"}
+    with ThreadPoolExecutor(1) as thread:
+        sent = thread.submit(console.post, "/console/ask", data=form, headers={"HX-Request": "true"})
+        claim = eventually(lambda: core.claim([version], linger=False), why="the page submits its item")
+        assert claim is not None
+        finish(core, claim, {"output": {"price": 9000}})
+    assert_shown(sent.result().text, ['"price": 9000', '"doors": 5', '"top": 4'])
+    wrong = console.post("/console/ask", data=form | {"item.doors": "4"}, headers={"HX-Request": "true"})
+    assert (wrong.status_code, "doors: 4 is not one of" in wrong.text) == (422, True)
 
 
 def test_form_of_another_task_leads_to_the_right_one(console: TestClient, bench: Bench, core: LoneCore) -> None:

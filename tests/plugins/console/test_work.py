@@ -160,7 +160,7 @@ def test_uploaded_file_may_be_larger_than_other_bodies(settings: Settings, core:
     with TestClient(create_app(small), headers=OWN, follow_redirects=False) as console:
         sent = console.post("/console/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", LINE * 100)})
         assert sent.status_code == 303
-        assert console.post("/console/ask", data={"question": "q", "context": "c" * 2000}).status_code == 413
+        assert console.post("/console/ask", data={"item.question": "q", "item.context": "c" * 2000}).status_code == 413
 
 
 @pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "multipart/form-data; boundary=b"])
@@ -230,7 +230,7 @@ def test_delivery_that_was_given_up_is_posted_again(console: TestClient, bench: 
 
 def test_long_passage_is_asked_about(console: TestClient, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("corelane.plugins.console.pages.ask.WAIT_S", 0.1)
-    reply = console.post("/console/ask", data={"question": "Who?", "context": "Ada wrote it.\r\n" * 3000})
+    reply = console.post("/console/ask", data={"item.question": "Who?", "item.context": "Ada wrote it.\r\n" * 3000})
     assert reply.status_code == 200
     [job] = bench.raw.zrange(keys.owner_jobs("public"), 0, -1)
     assert "Not done yet" in reply.text

@@ -33,8 +33,8 @@ router = APIRouter(prefix=CONSOLE, route_class=PageRoute)
 #: The longest time that the page waits for a result, in seconds: less than htmx does. Then the job's page takes over.
 WAIT_S = 25.0
 
-#: The prefix of form fields for options: an item may have fields of the same names.
-OPTION = "options."
+#: The prefixes of form fields for an item and for options, which may have fields of the same names, as `model`.
+ITEM, OPTION = "item.", "options."
 
 
 @router.get("/ask", dependencies=[AS_READER])
@@ -48,8 +48,9 @@ async def show_ask(
     models = (await list_models(state)).data
     task = await task_of(state, models, model)
     chosen = next((each for each in samples_of(task) if each.name == sample), None)
-    given = request.query_params if chosen is None else chosen.item
-    form = {name: written(given[name]) for name in task.item.model_fields if name in given} | {"model": model}
+    given = request.query_params if chosen is None else {ITEM + name: value for name, value in chosen.item.items()}
+    form = {"model": model}
+    form |= {each.name: written(given[each.name]) for each in fields_for(task)[0] if each.name in given}
     shown: dict[str, Any] = {"form": form, "is_open": False, "sample": sample, "outcome": None, "faults": []}
     return render(request, "ask.html", **shown, **await about_form(state, models, task))
 
@@ -92,7 +93,7 @@ def samples_of(task: Task) -> list[Sample]:
 def fields_for(task: Task) -> tuple[list[FormField], list[FormField]]:
     """Return the fields of the form for an item, and for options."""
     item, options = task.item.model_json_schema(), task.options.model_json_schema()
-    return list(fields_of(item, task.example)), list(fields_of(options, {}, OPTION))
+    return list(fields_of(item, task.example, ITEM)), list(fields_of(options, {}, OPTION))
 
 
 async def about_form(state: AppState, models: list[ModelInfo], task: Task) -> dict[str, Any]:

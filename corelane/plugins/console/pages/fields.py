@@ -98,7 +98,7 @@ def values_of(fields: Iterable[FormField], form: Mapping[str, str]) -> dict[str,
 def _value(field: FormField, text: str) -> Any:
     if field.kind in ("texts", "choices"):
         return [line for line in text.split("\n") if line.strip()]
-    if field.kind in ("line", "text") or (field.kind == "choice" and field.schema.get("type") != "boolean"):
+    if field.kind in ("line", "text") or (field.kind == "choice" and field.schema.get("type", "string") == "string"):
         return text
     try:
         # Where a box is ticked, a form has both its value and the one that is hidden before it.

@@ -43,6 +43,14 @@ def test_dark_mode_follows_the_system_and_the_switch(context: BrowserContext, pa
     assert ground() == dark
 
 
+def test_no_page_is_wider_than_a_phone(page: Page, service: Service) -> None:
+    page.set_viewport_size({"width": 420, "height": 900})
+    for path in ("", "models", "ask", "jobs", "files", "batches", "webhooks"):
+        page.goto(f"{service.url}/console/{path}")
+        assert page.evaluate("document.documentElement.scrollWidth") == 420, path
+        expect(page.locator("nav [aria-current]")).to_be_in_viewport()
+
+
 def test_without_a_session_the_form_leads_back(page: Page, locked: Service, make_key: Callable) -> None:
     _, secret = make_key("read")
     page.goto(f"{locked.url}/console/models")

@@ -32,7 +32,7 @@ def test_answer_is_marked_in_its_passage(page: Page, fleet: Fleet, sample: str, 
 
 def test_same_question_can_be_asked_with_curl_and_python(page: Page, fleet: Fleet) -> None:
     page.goto(f"{fleet.url}/console/ask?sample=english")
-    page.get_by_label("Question").press("Control+Enter")
+    page.get_by_label("Question", exact=True).press("Control+Enter")
     answer = page.locator(".outcome-text")
     expect(answer).to_be_visible()
     curl, python = (page.locator(".snippet code").nth(place).text_content() or "" for place in (0, 1))
@@ -48,7 +48,7 @@ def test_no_old_answer_stands_where_none_came(page: Page, fleet: Fleet, watched:
     page.get_by_role("button", name="Ask").click()
     expect(page.locator(".outcome-text")).to_be_visible()
     page.context.set_offline(True)
-    page.get_by_label("Question").fill("Which strait?")
+    page.get_by_label("Question", exact=True).fill("Which strait?")
     page.get_by_role("button", name="Ask").click()
     expect(page.get_by_role("alert")).to_have_text("This computer is not connected. Try again when it is.")
     expect(page.locator(".outcome-text")).to_have_count(0)

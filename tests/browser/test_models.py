@@ -32,7 +32,7 @@ def test_version_is_loaded_and_unloaded(page: Page, fleet: Fleet, tiny_artifact:
         page.get_by_role("button", name="Load", exact=True).click()
         expect(page.locator("#note")).to_contain_text(f"{version} is to be loaded on all cores")
         card = page.locator(".model", has_text=version)
-        expect(card.locator("tbody .is-ready")).to_have_count(fleet.cores, timeout=LOAD_MS)
+        expect(card.locator("details:has(.is-ready) tbody tr")).to_have_count(fleet.cores, timeout=LOAD_MS)
 
         page.on("dialog", lambda dialog: dialog.accept())
         card.get_by_role("button", name="Unload everywhere").click()
@@ -55,7 +55,8 @@ def test_refusal_is_told_in_words(page: Page, fleet: Fleet, watched: Watched) ->
 
 def test_alias_goes_to_a_version_and_back(page: Page, fleet: Fleet) -> None:
     page.goto(f"{fleet.url}/console/models")
-    page.get_by_role("button", name="Move default").click()
+    page.get_by_label("of the new jobs of").select_option("default")
+    page.get_by_role("button", name="Move the alias").click()
     expect(page.locator("#aliases")).to_contain_text("New jobs of default go by these shares")
     page.get_by_role("button", name="Let the settings decide again").click()
     expect(page.locator("#aliases")).to_contain_text("The settings of the workers decide again")

@@ -20,7 +20,7 @@ def test_overview_follows_what_happens(page: Page, service: Service) -> None:
     expect(page.locator("#now")).to_contain_text("3 items wait")
     expect(page.locator("#models")).to_contain_text("tiny@1")
     say(service, state="busy", items="1240")
-    expect(page.locator("#cores .tile.is-busy")).to_have_count(1)
+    expect(page.locator("#cores .badge.is-busy")).to_have_count(1)
 
 
 def test_charts_show_history_with_its_marks(page: Page, service: Service) -> None:
@@ -60,7 +60,7 @@ def test_read_key_sees_no_buttons_and_is_refused(
     sign_in(page, locked, make_key("read")[1])
     page.goto(f"{locked.url}/console/models")
     expect(page.get_by_role("heading", name="tiny@1")).to_be_visible()
-    for name in ("Load", "Reload", "Unload", "Reload everywhere", "Unload everywhere", "Move default"):
+    for name in ("Load", "Reload", "Unload", "Reload everywhere", "Unload everywhere", "Move the alias"):
         expect(page.get_by_role("button", name=name, exact=True)).to_have_count(0)
     watched.expected.append("403")
     status = page.evaluate(

@@ -119,10 +119,8 @@ def test_results_are_downloaded_in_both_forms_by_their_owner(office: Office) -> 
     assert [orjson.loads(line)["index"] for line in lines.text.splitlines()] == list(range(600))
     table = office.call(ANN, "GET", f"/console/jobs/{job}/results.csv")
     assert table.headers["content-disposition"] == f'attachment; filename="{job}.csv"'
-    assert table.headers["content-type"] == "text/csv; charset=utf-8"
     rows = list(csv.DictReader(table.text.splitlines()))
     assert [row["index"] for row in rows] == [str(index) for index in range(600)]
-    assert {row["status"] for row in rows} == {"failed", "succeeded"}
     for form in ("jsonl", "csv"):
         assert office.call(READER, "GET", f"/console/jobs/{job}/results.{form}").status_code == 404
     assert office.call(ANN, "GET", f"/console/jobs/{job}/results.xlsx").status_code == 422

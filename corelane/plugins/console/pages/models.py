@@ -16,6 +16,7 @@ from corelane.domain.placement import ALL_CORES
 from corelane.errors import CorelaneError, InvalidInput
 from corelane.log import get_logger
 from corelane.plugins.console.auth import CONSOLE
+from corelane.plugins.console.overviews import in_order
 from corelane.plugins.console.pages.nav import Update
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import HEADERS, base_of, fragment, is_htmx, render, rights
@@ -90,11 +91,23 @@ async def set_alias(
     """Make an alias mean versions by weight: one `weight` for each `version`, in the same order."""
     if len(version) != len(weight):
         raise InvalidInput("give one weight for each version")
-    weights = {name: share for name, share in zip(version, weight, strict=True) if share > 0}
-    if not weights:
-        raise InvalidInput("one of the weights must be above zero")
-    await rollout.set_alias(alias, rollout.AliasRequest(version=None, weights=weights, force=False), state, caller)
-    return await _changed_alias(request, state, f"New jobs of {alias} go by these shares from now on.")
+    return await _set_alias(request, state, caller, alias, dict(zip(version, weight, strict=True)))
+
+
+@router.post("/aliases/move")
+async def move_alias(
+    request: Request,
+    state: StateDep,
+    caller: AdminCaller,
+    alias: Text,
+    version: Text,
+    share: Annotated[float, Form(gt=0, le=100)] = 100,
+) -> Response:
+    """Send a share of an alias's new jobs, in percent, to a version; its other versions share the rest as before."""
+    known = {each.alias: each.weights for each in (await rollout.list_aliases(state)).data}
+    others = {name: weight for name, weight in known.get(alias, {}).items() if name != version}
+    rest = {name: (100 - share) * weight / sum(others.values()) for name, weight in others.items()}
+    return await _set_alias(request, state, caller, alias, {version: share, **rest})
 
 
 @router.post("/aliases/unset")
@@ -104,13 +117,24 @@ async def unset_alias(request: Request, state: StateDep, caller: AdminCaller, al
     return await _changed_alias(request, state, f"The settings of the workers decide again what {alias} means.")
 
 
+async def _set_alias(
+    request: Request, state: AppState, caller: Caller, alias: str, weights: dict[str, float]
+) -> Response:
+    if not any(weights.values()):
+        raise InvalidInput("one of the weights must be above zero")
+    await rollout.set_alias(alias, rollout.AliasRequest(version=None, weights=weights, force=False), state, caller)
+    return await _changed_alias(request, state, f"New jobs of {alias} go by these shares from now on.")
+
+
 async def _versions(state: AppState) -> dict[str, Any]:
-    """Return the versions and the cores, and each version's state on each core."""
-    models, cores = (await fleet.list_models(state)).data, (await fleet.list_cores(state)).data
-    standing: dict[str, list[tuple[fleet.CoreInfo, fleet.CoreModel]]] = {}
+    """Return the versions and the cores, and of each version the cores that are alike in state and reason."""
+    models = (await fleet.list_models(state)).data
+    cores = sorted((await fleet.list_cores(state)).data, key=lambda core: in_order(core.core))
+    standing: dict[str, dict[tuple[str, str], list[tuple[fleet.CoreInfo, fleet.CoreModel]]]] = {}
     for core in cores:
         for each in core.models:
-            standing.setdefault(each.version, []).append((core, each))
+            alike = standing.setdefault(each.version, {}).setdefault((each.state, each.reason or ""), [])
+            alike.append((core, each))
     known = {model.id for model in models}
     # A version that failed to load everywhere was never announced.
     strangers = sorted(version for version in standing if version not in known)

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request, Response
 from api.deps import AS_READER, ReadCaller, StateDep
 from api.state import AppState
 from corelane.domain.api_keys import Caller, Scope
+from corelane.domain.conditions import HealthIssue
 from corelane.domain.overview import Overview
 from corelane.plugins.console.auth import CONSOLE
 from corelane.plugins.console.history import read_history
@@ -23,7 +24,7 @@ router = APIRouter(prefix=CONSOLE, route_class=PageRoute, dependencies=[AS_READE
 RANGES = ((15, "15 min"), (60, "1 h"), (360, "6 h"))
 
 #: The parts of the page that are updated, each a template and an element of that name.
-LIVE = ("now", "issues", "cores", "models", "owners")
+LIVE = ("now", "issues", "models", "owners", "cores")
 
 
 @router.get("/")
@@ -59,9 +60,14 @@ class OverviewFeed:
 
 
 def facts_of(seen: Overview, state: AppState, caller: Caller) -> dict[str, Any]:
-    """Return the data for the page's templates that this caller may see."""
+    """Return the data for the page's templates that this caller may see; what is wrong with many parts stands once."""
+    seen = seen if state.jobs.sees_all(caller) else seen.without_owners()
+    issues: dict[str, list[HealthIssue]] = {}
+    for issue in seen.troubles:
+        issues.setdefault(issue.text, []).append(issue)
     return {
-        "seen": seen if state.jobs.sees_all(caller) else seen.without_owners(),
+        "seen": seen,
+        "issues": issues,
         "paused": {pause.subject: pause for pause in seen.paused},
         "can": rights(caller.scopes),
         "live": LIVE,

@@ -6,6 +6,7 @@ Every value in a template is escaped. Addresses in templates are relative to the
 
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -87,6 +88,11 @@ def percent(ratio: float | None) -> str:
     return f"{100 * ratio:.0f} %" if ratio in (0, 1) or 0.01 <= ratio <= 0.99 else f"{100 * ratio:.1f} %"
 
 
+def tally(states: Iterable[str]) -> str:
+    """Write how many there are of each, the most first: 18 ready, 1 failed."""
+    return ", ".join(f"{count:,} {state.replace('_', ' ')}" for state, count in Counter(states).most_common())
+
+
 def prose(text: str) -> markupsafe.Markup:
     """Return a sentence of the service, escaped; text in backticks becomes code."""
     return markupsafe.Markup(CODE.sub(r"<code>\1</code>", str(markupsafe.escape(text))))  # noqa: S704
@@ -120,9 +126,8 @@ def make_environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(
-        number=number, duration=duration, size=size, percent=percent, iso=iso, prose=prose, pretty=pretty
-    )
+    for write in (number, duration, size, percent, iso, tally, prose, pretty):
+        made.filters[write.__name__] = write
     made.globals.update(nav=NAV, htmx_config=HTMX, version=__version__, made_for=made_for)
     return made
 

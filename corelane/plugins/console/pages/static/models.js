@@ -1,7 +1,7 @@
 // Writes the share that each slider of an alias stands for.
 "use strict";
 document.addEventListener("input", (event) => {
-  const form = event.target.closest(".alias-form");
+  const form = event.target.closest(".set");
   if (!form || event.target.type !== "range") return;
   const sliders = [...form.querySelectorAll("input[type=range]")];
   const whole = sliders.reduce((sum, each) => sum + Number(each.value), 0);

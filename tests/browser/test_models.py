@@ -32,7 +32,7 @@ def test_version_is_loaded_and_unloaded(page: Page, fleet: Fleet, tiny_artifact:
         page.get_by_role("button", name="Load", exact=True).click()
         expect(page.locator("#note")).to_contain_text(f"{version} is to be loaded on all cores")
         card = page.locator(".model", has_text=version)
-        expect(card.locator("details:has(.is-ready) tbody tr")).to_have_count(fleet.cores, timeout=LOAD_MS)
+        expect(card.locator("details:has(.is-ready) option")).to_have_count(fleet.cores, timeout=LOAD_MS)
 
         page.on("dialog", lambda dialog: dialog.accept())
         card.get_by_role("button", name="Unload everywhere").click()

@@ -127,14 +127,14 @@ async def _set_alias(
 
 
 async def _versions(state: AppState) -> dict[str, Any]:
-    """Return the versions and the cores, and of each version the cores that are alike in state and reason."""
+    """Return the versions and the cores, and of each version the cores on which it stands alike."""
     models = (await fleet.list_models(state)).data
     cores = sorted((await fleet.list_cores(state)).data, key=lambda core: in_order(core.core))
-    standing: dict[str, dict[tuple[str, str], list[tuple[fleet.CoreInfo, fleet.CoreModel]]]] = {}
+    standing: dict[str, dict[tuple[str, str, int, str], list[str]]] = {}
     for core in cores:
         for each in core.models:
-            alike = standing.setdefault(each.version, {}).setdefault((each.state, each.reason or ""), [])
-            alike.append((core, each))
+            alike = each.state, each.reason or "", each.bytes, ", ".join(each.buckets)
+            standing.setdefault(each.version, {}).setdefault(alike, []).append(core.core)
     known = {model.id for model in models}
     # A version that failed to load everywhere was never announced.
     strangers = sorted(version for version in standing if version not in known)

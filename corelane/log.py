@@ -30,6 +30,9 @@ TELL_AGAIN_S = 60.0
 BROKER_LINES = ("consumer: Connection to broker lost", "consumer: Cannot connect to", "Skipping prefetch count")
 BROKER_LOGGER = "celery.worker.consumer.consumer"
 
+#: The last characters that are kept of a printed line before it ends.
+MOST_PRINTED_CHARS = 100_000
+
 #: How pydantic's errors quote the refused value, in one line.
 QUOTING = "input_value="
 QUOTED_INPUT = re.compile(r"input_value=.*(?=, input_type=)")
@@ -64,6 +67,40 @@ class PassedOver:
             _failed.add(failed)
             get_logger(__name__).error("plugin_failed", plugin=self._plugin, hook=self._hook, exc_info=error)
         return True
+
+
+class PrintedLines(io.TextIOBase):
+    """A standard stream whose lines become lines of the log, with the ids of the thread that prints them."""
+
+    encoding = "utf-8"
+
+    def __init__(self, stream: TextIO) -> None:
+        #: The bytes of the stream itself, for those that write to it alone.
+        self.buffer = stream.buffer
+        self._stream, self._begun = stream, threading.local()
+        self._log = get_logger("printed")
+
+    def fileno(self) -> int:
+        """Return the number of the stream's file."""
+        return self._stream.fileno()
+
+    def writable(self) -> bool:
+        """Say that it takes text."""
+        return True
+
+    def write(self, text: str) -> int:
+        """Log the lines that are complete now. Of a line that was written over, as by a bar, the last state counts."""
+        *lines, begun = f"{getattr(self._begun, 'text', '')}{text}".split("\n")
+        self._begun.text = begun.rpartition("\r")[2][-MOST_PRINTED_CHARS:]
+        for line in lines:
+            if shown := line.rstrip("\r").rpartition("\r")[2].rstrip():
+                self._log.info(shown)
+        return len(text)
+
+
+def log_prints() -> None:
+    """Write what this process prints from now on to the log."""
+    sys.stdout, sys.stderr = PrintedLines(sys.stdout), PrintedLines(sys.stderr)
 
 
 def bind_lines(**ids: str) -> None:

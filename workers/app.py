@@ -17,7 +17,7 @@ from corelane.broker.app import bell_envelope, make_celery
 from corelane.broker.bootsteps import add_steps
 from corelane.domain.dispatch import DRAIN_TASK, Core
 from corelane.errors import SetupError
-from corelane.log import configure_logging, get_logger
+from corelane.log import configure_logging, get_logger, log_prints
 from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.store.link.blocking import Link
@@ -79,6 +79,7 @@ def _add_drain(celery: Celery, settings: Settings, core: Core) -> None:
     def start_core(**_: object) -> None:
         from workers.core.process import CoreProcess
 
+        log_prints()
         # Celery's children are daemons, which may not start processes, and their key is billiard 4.3's, which cannot be
         # handed to one. A handler may start some: see ``bootsteps.follow_ends``.
         config = multiprocessing.current_process()._config  # type: ignore[attr-defined]

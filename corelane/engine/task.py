@@ -9,7 +9,7 @@ from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
-from corelane.domain.dispatch import PUBLIC
+from corelane.domain.dispatch import PUBLIC, Core
 from corelane.domain.jobs import JobStatus, Priority, TaskOptions
 from corelane.engine.backends.protocol import Logits, WindowBatch
 from corelane.engine.buckets import Bucket
@@ -34,6 +34,8 @@ class Query:
     owner: str = PUBLIC
     priority: int = Priority.NORMAL.rank
     job: str = ""
+    #: Its index in its job.
+    index: int = 0
 
     @property
     def passage(self) -> tuple[str, str]:
@@ -54,11 +56,15 @@ class RunnerWork:
     texts_read: int = 0
 
 
+#: The core of a runner outside a worker.
+NO_CORE = Core("local", 0)
+
+
 @dataclass(frozen=True, slots=True)
 class RunnerLimits:
     """Limits of a runner: the time of one batch, tokens of cached texts, windows of a query, bytes of an output.
 
-    ``handlers`` are the handlers that may be imported, ``core`` is the number of its core.
+    ``handlers`` are the handlers that may be imported, ``handler_frames`` says whether callers see where one failed.
     """
 
     latency_target_s: float = math.inf
@@ -66,7 +72,8 @@ class RunnerLimits:
     max_windows: float = math.inf
     max_output_bytes: float = math.inf
     handlers: tuple[str, ...] = ()
-    core: int = 0
+    handler_frames: bool = False
+    core: Core = NO_CORE
 
 
 UNLIMITED = RunnerLimits()

@@ -80,6 +80,10 @@ class Settings(GroupedFields):
         description="Handlers that workers may import, comma-separated: `package.module:Class`, or `package.*` for all "
         "of a package's.",
     )
+    handler_errors: Literal["type", "frames"] = Field(
+        "type",
+        description="What callers see of an exception in a handler: its type, or `frames`: the file and line too.",
+    )
     target: Literal["cpu", "inf1", "inf2", "trn1", "trn2", "trn3", "cuda", "null"] = Field(
         "cpu",
         description="What the artifacts are compiled for: `cpu`, a Neuron chip (`inf1`, `inf2`, `trn1`, `trn2`, "
@@ -158,6 +162,12 @@ class Settings(GroupedFields):
     linger_s: float = Field(1.0, ge=0, description="Time an idle drain waits for work before it ends, in seconds.")
     lease_s: float = Field(6, gt=1, description="Time a lease lasts without being renewed, in seconds.")
     heartbeat_s: float = Field(1, gt=0, description="Time between a core's heartbeats, in seconds.")
+    max_memory_mb: float | None = Field(
+        None,
+        gt=0,
+        description="Memory a core's process may hold after a batch, in MB; above that it is replaced. No limit if "
+        "unset.",
+    )
     max_attempts: int = Field(3, ge=1, description="Attempts an item gets before it fails with `worker_lost`.")
 
     # Accelerator cores

@@ -1,13 +1,15 @@
 """Logs tell what happened, never what was asked."""
 
 import logging
+import sys
+import threading
 from typing import Literal
 
 import pytest
 from pydantic import BaseModel, ValidationError
 from structlog.testing import capture_logs
 
-from corelane.log import Outage, configure_logging, get_logger, is_no_broker_line
+from corelane.log import Outage, PrintedLines, add_bound, bind_lines, configure_logging, get_logger, is_no_broker_line
 
 MARKER = "the passage nobody may read"
 
@@ -85,3 +87,23 @@ def test_lines_of_celery_about_a_broker_that_is_away_are_left_out() -> None:
     assert not is_written("consumer: Cannot connect to %s", "redis://localhost")
     assert not is_written("consumer: Connection to broker lost. Trying again")
     assert is_written("something else")
+
+
+def test_what_is_printed_is_logged_line_by_line_with_the_ids_of_its_thread() -> None:
+    out = PrintedLines(sys.stdout)
+
+    def show() -> None:
+        bind_lines(version="a@1")
+        for part in ("one ", "line\nand", " 10 %\r 20 %\rdone\n\n", "never ended"):
+            print(part, end="", file=out)
+
+    with capture_logs([add_bound]) as lines:
+        thread = threading.Thread(target=show)
+        thread.start()
+        thread.join()
+        print("apart", file=out)
+    assert [(line["event"], line.get("version")) for line in lines] == [
+        ("one line", "a@1"),
+        ("done", "a@1"),
+        ("apart", None),
+    ]

@@ -89,7 +89,7 @@ class InFlight:
             key = pending.key
             self.pending[key] = pending
             queries += [
-                ((key, i), Query(beside, text, each.options, ref.owner, ref.priority, ref.job))
+                ((key, i), Query(beside, text, each.options, ref.owner, ref.priority, ref.job, ref.first + i))
                 for i, (_, beside, text) in enumerate(each.items)
             ]
             tokens[ref.job] = tokens.get(ref.job, 0) + ref.tokens

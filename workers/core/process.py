@@ -369,7 +369,8 @@ def make_loader(settings: Settings) -> Loader:
         settings.max_windows,
         settings.max_output_bytes,
         settings.handlers,
-        settings.core or 0,
+        settings.handler_errors == "frames",
+        Core(settings.core_host, settings.core or 0),
     )
     return Loader(
         settings.target,

@@ -1,18 +1,20 @@
 """``corelane models package``: a Python class as a version of a model, for workers to load."""
 
+import sys
 from typing import Annotated
 
+import orjson
 import typer
 
-from corelane.artifacts.manifest import artifact_path
+from corelane.artifacts.manifest import Artifact, artifact_path
 from corelane.cli.fleet import models
 from corelane.cli.folders import DataOption, writable_folder
 from corelane.cli.options import choice
 from corelane.cli.output import print_sentence
 from corelane.cli.service import JsonOption
 from corelane.engine.backends.plugin import all_targets
-from corelane.settings import read_settings
-from corelane.tasks.handler.engine.packaging import manifest_of
+from corelane.errors import CorelaneError
+from corelane.settings import Settings, read_settings
 
 
 @models.command()
@@ -25,15 +27,51 @@ def package(
 ) -> None:
     """Make a version of a handler: a Python class that CORELANE_HANDLERS names, as it is installed here."""
     settings = read_settings(data_dir=data)
-    from compile.publish import building, publish_artifact
-
-    manifest = manifest_of(handler, name, target, settings.handlers)
-    root = writable_folder(settings.artifact_root)
-    with building(root, 0) as aside:
-        place = artifact_path(root, name, manifest.version, target)
-        artifact = publish_artifact(aside, place, manifest, root)
-    shown = {"id": manifest.version_id, "path": str(artifact.path), "handler": handler}
+    log_for_people(settings)
+    artifact, example = publish(handler, name, target, settings)
+    version = artifact.manifest.version_id
+    shown = {"id": version, "path": str(artifact.path), "handler": handler, "example": example}
     sentence = (
-        f"{manifest.version_id} is kept in {artifact.path}; a service serves it after: corelane models load {name}"
+        f"{version} is kept in {artifact.path}; {example}. A service serves it after: corelane models load {name}"
     )
     print_sentence(shown, as_json, sentence)
+
+
+def publish(path: str, name: str, target: str, settings: Settings, *, in_place: bool = False) -> tuple[Artifact, str]:
+    """Publish a handler as it is now; return its artifact, and what became of its example. Raises ArtifactRefused.
+
+    ``in_place`` lets a process that runs an earlier state of its package load it too.
+    """
+    from compile.publish import building, publish_artifact
+    from corelane.tasks.handler.engine.local import try_example
+    from corelane.tasks.handler.engine.packaging import manifest_of
+    from corelane.tasks.handler.engine.source import look_here
+
+    look_here()
+    manifest = manifest_of(path, name, target, settings.handlers, in_place=in_place)
+    root = writable_folder(settings.artifact_root)
+    with building(root, 0) as aside:
+        example = try_example(manifest, aside, settings)
+        place = artifact_path(root, name, manifest.version, target)
+        return publish_artifact(aside, place, manifest, root), example
+
+
+def publish_for_serve(path: str, name: str) -> None:
+    """Publish a handler in a process of its own, which ``serve`` starts; print the version, or the refusal, as JSON."""
+    from corelane.log import configure_logging
+
+    settings = read_settings()
+    configure_logging(settings.log_level, settings.log_format)
+    try:
+        artifact, example = publish(path, name, settings.target, settings, in_place=True)
+        said = {"version": artifact.manifest.version_id, "example": example}
+    except CorelaneError as error:
+        said = {"refused": error.detail}
+    sys.stdout.buffer.write(orjson.dumps(said))
+
+
+def log_for_people(settings: Settings) -> None:
+    """Write the log of this command to standard error, as text unless the settings say JSON."""
+    from corelane.log import configure_logging
+
+    configure_logging(settings.log_level, "json" if settings.log_format == "json" else "pretty")

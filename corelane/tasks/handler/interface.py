@@ -40,6 +40,9 @@ class Handler:
     #: The longest time that ``predict`` may run, in seconds: then its process is replaced. None is no limit.
     timeout_s: ClassVar[float | None] = 60.0
 
+    #: The memory that the core's process may hold after a batch, in MB: then it is replaced. None is no limit.
+    max_memory_mb: ClassVar[float | None] = None
+
     def setup(self, core: HandlerCore) -> None:
         """Load what ``predict`` needs, once."""
 

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -15,13 +16,16 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, read_artifact
+from corelane.domain.dispatch import Core
 from corelane.domain.jobs import GivenOptions, Result
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query, RunnerLimits
 from corelane.errors import ArtifactRefused, CorelaneError, LoadFailed, RuntimeLost
+from corelane.settings import Settings
 from corelane.tasks.forms import forms
 from corelane.tasks.handler.engine import source
 from corelane.tasks.handler.engine.items import MOST_UNITS
+from corelane.tasks.handler.engine.local import try_example
 from corelane.tasks.handler.engine.packaging import manifest_of
 from corelane.tasks.handler.task import HandlerTask
 from corelane.tasks.handler.wire import HandlerItem, HandlerOptions
@@ -47,16 +51,16 @@ def packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def package(handler: str, root: Path) -> Artifact:
-    manifest = manifest_of(handler, "made", "cpu", ALLOWED)
+def package(handler: str, root: Path, *, in_place: bool = False) -> Artifact:
+    manifest = manifest_of(handler, "made", "cpu", ALLOWED, in_place=in_place)
     folder = root / "made" / manifest.version / "cpu"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / MANIFEST_NAME).write_text(manifest.model_dump_json())
     return read_artifact(folder)
 
 
-def load(artifact: Artifact, allowed: tuple[str, ...] = ALLOWED) -> Runner:
-    limits = RunnerLimits(handlers=allowed, core=3, max_output_bytes=1_000_000)
+def load(artifact: Artifact, allowed: tuple[str, ...] = ALLOWED, *, frames: bool = True) -> Runner:
+    limits = RunnerLimits(handlers=allowed, handler_frames=frames, core=Core("here", 3), max_output_bytes=1_000_000)
     return Runner.open(FixedBackend(), artifact, limits)
 
 
@@ -238,6 +242,8 @@ def test_path_of_another_form_names_no_handler(path: str) -> None:
         ("shop.models:NoHandler", "no subclass of corelane.Handler"),
         ("shop.models:NoSchema", "Input has no JSON schema"),
         ("shop.models:WithId", "no field `id`"),
+        ("shop.models:NoPredict", "has no predict: give it one that returns a list"),
+        ("shop.models:Greedy", "max_memory_mb is 0, and must be above 0"),
         ("shop.models:Writer", "predict yields its outputs: have it return a list"),
         ("shop.missing:Handler", "does not import"),
         ("lone:Lone", "no package lone is installed"),
@@ -261,6 +267,57 @@ def test_changed_package_is_refused_and_packaged_again_by_a_new_process(tmp_path
     again = artifact.manifest.facts | {"digest": source.digest_of("shop.models:Sentiment")}
     with pytest.raises(RuntimeLost, match=r"changed since this process imported it"):
         load(Artifact(path=artifact.path, manifest=artifact.manifest.model_copy(update={"facts": again})))
+
+
+def test_package_that_is_written_is_loaded_beside_its_earlier_state(tmp_path: Path, packages: Path) -> None:
+    file = packages / "shop" / "models.py"
+    before = load(package("shop.models:Sentiment", tmp_path, in_place=True))
+    file.write_text(file.read_text().replace('"good" if', '"fine" if'))
+    after = load(package("shop.models:Sentiment", tmp_path, in_place=True))
+    asked = queries(["kind"])
+    assert (labels(before.results_of(asked)), labels(after.results_of(asked))) == (["good"], ["fine"])
+    file.write_text("import no_such_library\n")
+    with capture_logs() as lines, pytest.raises(ArtifactRefused, match=r"does not import: ModuleNotFoundError"):
+        package("shop.models:Sentiment", tmp_path, in_place=True)
+    assert [(line["call"], line["log_level"]) for line in lines] == [("import", "warning")]
+    assert sys.modules["shop.models"] is sys.modules[type(handler_of(after)).__module__]
+    (packages / "shop" / ".models.py.swp").write_text("an editor's")
+    assert labels(after.results_of(asked)) == ["fine"]
+    for runner in (before, after):
+        runner.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Sentiment", "its example was answered"),
+        ("Parallel", "Input gives no example, so predict was not tried"),
+        ("Short", 'fails with its own example {"text":"The room was clean."}: predict gave 0 outputs for 1 items'),
+    ],
+)
+def test_example_of_a_class_is_tried_when_it_is_packaged(tmp_path: Path, name: str, said: str) -> None:
+    manifest = package(f"shop.models:{name}", tmp_path).manifest
+    try:
+        found = try_example(manifest, tmp_path, Settings())
+    except ArtifactRefused as error:
+        found = error.detail
+    assert said in found
+
+
+def test_callers_see_the_type_alone_and_the_log_has_the_rest(tmp_path: Path) -> None:
+    runner = load(package("shop.models:Careful", tmp_path), frames=False)
+    asked = [replace(query, job="job_1", index=n) for n, query in enumerate(queries(["kind", "raise", "return"]))]
+    with capture_logs() as lines:
+        results = runner.results_of(asked)
+    runner.close()
+    details = [result["error"] and result["error"]["detail"] for result in results]
+    says = "; the worker's log says more"
+    assert details == [None, f"predict raised ValueError{says}", f"predict gave ValueError{says}"]
+    failed = {line.get("item"): line for line in lines if line["event"] == "handler_failed"}
+    assert failed["1"].items() >= {"core": "here/3", "job": "job_1", "error": "ValueError", "call": "predict"}.items()
+    assert str(failed["1"]["exc_info"]) == "no such thing"
+    assert str(failed["2"]["exc_info"]) == "this one alone"
+    assert failed[None]["items"] == "2", "the last batch that was cut in halves"
 
 
 def test_module_without_a_package_is_a_handler_too(tmp_path: Path, packages: Path) -> None:

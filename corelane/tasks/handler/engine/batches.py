@@ -1,6 +1,6 @@
 """Batches of a handler: items of one set of options, run by one call of ``predict``."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +14,10 @@ from pydantic_core import to_jsonable_python
 from corelane.engine.backends.protocol import WindowBatch
 from corelane.engine.buckets import Bucket
 from corelane.engine.null import AnyShape
-from corelane.engine.task import Query, Window
+from corelane.engine.task import Query, RunnerLimits, Window
 from corelane.errors import CorelaneError, CoreLost, OutputTooLarge, RunFailed, RuntimeLost
 from corelane.errors.sentences import first_fault
-from corelane.log import get_logger
+from corelane.log import bind_lines, get_logger
 from corelane.tasks.handler.engine.thread import HandlerThread
 from corelane.tasks.handler.interface import Handler
 from corelane.tasks.handler.values import BYTES, fault_in, is_deep, output_schema
@@ -26,6 +26,9 @@ log = get_logger(__name__)
 
 #: Most characters of a handler's own sentence in an item's error.
 MOST_WORDS = 2000
+
+#: The end of what callers see of an exception that is not meant for them.
+LOG_SAYS = "; the worker's log says more"
 
 #: What was found for an item: its output in stored form, or the error for which it fails.
 Found = dict[str, Any] | CorelaneError
@@ -65,9 +68,8 @@ class BatchOutputs(tuple[Any, ...]):
 class HandlerModel:
     """A handler that is set up, and its thread."""
 
-    def __init__(self, version: str, handler: Handler, thread: HandlerThread, max_output_bytes: float) -> None:
-        self.version, self.handler, self.thread = version, handler, thread
-        self._max_output_bytes = max_output_bytes
+    def __init__(self, version: str, handler: Handler, thread: HandlerThread, limits: RunnerLimits) -> None:
+        self.version, self.handler, self.thread, self._limits = version, handler, thread, limits
         #: Whether `Output` has bytes without saying how they are encoded: then they become base64.
         schema = orjson.dumps(output_schema(handler.Output))
         self._has_bytes = BYTES in schema and "ser_json_bytes" not in handler.Output.model_config
@@ -80,24 +82,28 @@ class HandlerModel:
         return outputs
 
     def _predict(self, items: Sequence[ItemToRun]) -> list[Found]:
-        """Call ``predict``; return what was found for each item, in stored form."""
-        options = items[0].options
+        """Call ``predict``; return what was found for each item, in stored form.
+
+        What it prints and logs meanwhile has the version, the core, and the item or the number of items.
+        """
+        options, queries = items[0].options, [item.query for item in items]
+        bind_lines(**ids_of(self.version, self._limits, queries))
         try:
             found = self.handler.predict([item.given for item in items], *([] if options is None else [options]))
         except (RuntimeLost, CoreLost):
             raise
         except BaseException as error:
             # A batch of several items runs again in halves, down to the item at fault.
-            raise self.raised("predict", error, is_alone=len(items) == 1) from None
+            raise self.raised("predict", error, queries) from None
         if not isinstance(found, list | tuple):
             raise RunFailed(f"predict gave {type(found).__name__}, and must give a list with an output for each item")
         if len(found) != len(items):
             raise RunFailed(f"predict gave {len(found)} outputs for {len(items)} items")
-        return [self._output(each) for each in found]
+        return [self._output(each, query) for each, query in zip(found, queries, strict=True)]
 
-    def _output(self, output: Any) -> Found:
+    def _output(self, output: Any, query: Query) -> Found:
         if isinstance(output, BaseException):
-            return cast(CorelaneError, output) if words_of(output) else self.raised("predict", output, "gave")
+            return cast(CorelaneError, output) if words_of(output) else self.raised("predict", output, [query], "gave")
         form, made = self.handler.Output, output
         try:
             made = output if isinstance(output, form) else form.model_validate(output)
@@ -111,38 +117,57 @@ class HandlerModel:
         except BaseException as error:
             fault = fault_in(made)
             if fault is None:
-                return self.raised("Output", error)
+                return self.raised("Output", error, [query])
         if fault is not None:
             return RunFailed(f"predict gave an invalid output: {fault}")
-        if size > self._max_output_bytes:
+        if size > self._limits.max_output_bytes:
             return OutputTooLarge(
-                f"the output has {size:,} bytes as JSON, and at most {self._max_output_bytes:,} are taken: have the "
-                "handler return less, or the operator raise CORELANE_MAX_OUTPUT_BYTES"
+                f"the output has {size:,} bytes as JSON, and at most {self._limits.max_output_bytes:,} are taken: have "
+                "the handler return less, or the operator raise CORELANE_MAX_OUTPUT_BYTES"
             )
         return found
 
-    def raised(self, call: str, error: BaseException, verb: str = "raised", *, is_alone: bool = True) -> RunFailed:
-        """Return the item's error for an exception in the handler's code; see ``explain``."""
-        return RunFailed(explain(self.version, type(self.handler), call, error, verb, is_alone=is_alone))
+    def raised(self, call: str, error: BaseException, queries: Sequence[Query], verb: str = "raised") -> RunFailed:
+        """Return the error of items for an exception in the handler's code; see ``explain``."""
+        ids = ids_of(self.version, self._limits, queries)
+        return RunFailed(explain(type(self.handler), call, error, ids, verb, frames=self._limits.handler_frames))
+
+
+def ids_of(version: str, limits: RunnerLimits, queries: Sequence[Query] = ()) -> dict[str, str]:
+    """Return what lines of a handler's log are about: version, core, the job if it is one, the item or how many."""
+    ids = {"version": version, "core": str(limits.core)}
+    jobs = {query.job for query in queries}
+    if len(jobs) == 1 and "" not in jobs:
+        ids["job"] = jobs.pop()
+    if queries:
+        ids |= {"item": str(queries[0].index)} if len(queries) == 1 else {"items": str(len(queries))}
+    return ids
 
 
 def explain(
-    version: str, kind: type[Handler], call: str, error: BaseException, verb: str = "raised", *, is_alone: bool = True
+    kind: type[Handler],
+    call: str,
+    error: BaseException,
+    ids: Mapping[str, str],
+    verb: str = "raised",
+    *,
+    frames: bool,
 ) -> str:
-    """Log an error of a handler's code; return what callers see of it: its type and place, but not its text.
+    """Log an error of a handler's code; return what callers see of it: its type, with ``frames`` its place, no text.
 
-    The text may hold anything. Only errors of ``corelane.errors`` are meant for callers.
+    The text may hold anything. Only errors of ``corelane.errors`` are meant for callers. The traceback of a batch of
+    several items is left out, as the batch runs again in halves.
     """
     name, package = type(error).__name__, kind.__module__.partition(".")[0]
-    log.warning("handler_failed", version=version, call=call, error=name, exc_info=error if is_alone else None)
+    log.warning("handler_failed", call=call, error=name, exc_info=None if "items" in ids else error, **ids)
     if (words := words_of(error)) is not None:
         return f"{call} {verb} {name}: {words}"
     own = [
         f" at {Path(frame.f_code.co_filename).name}:{line}"
         for frame, line in walk_tb(error.__traceback__)
-        if str(frame.f_globals.get("__name__")).partition(".")[0] == package
+        if frames and str(frame.f_globals.get("__name__")).partition(".")[0] == package
     ]
-    return f"{call} {verb} {name}{own[-1] if own else ''}; the worker's log says more"
+    return f"{call} {verb} {name}{own[-1] if own else ''}{LOG_SAYS}"
 
 
 def words_of(error: BaseException) -> str | None:

@@ -42,30 +42,30 @@ class HandlerEngine(TaskEngine[ItemToRun]):
 
     def _item(self, query: Query) -> ItemToRun:
         given = query.options.by_name()
-        options = self._options(given)
-        item = self._read("Input", orjson.loads(query.text))
+        options = self._options(query, given)
+        item = self._read(query, "Input", orjson.loads(query.text))
         try:
             units = min(MOST_UNITS, max(1, int(self._handler.units(item))))
         except (Exception, GeneratorExit) as error:
-            raise self._model.raised("units", error) from None
+            raise self._model.raised("units", error, [query]) from None
         key = orjson.dumps(given, option=orjson.OPT_SORT_KEYS).decode()
         bucket = HandlerBucket(ANY_LENGTH, self.bucket.rows, key)
         return ItemToRun(query, (Window(0, units, units),), item, options, bucket)
 
-    def _options(self, given: dict[str, Any]) -> BaseModel | None:
+    def _options(self, query: Query, given: dict[str, Any]) -> BaseModel | None:
         if self._handler.Options is None:
             if given:
                 raise InvalidInput(f"this handler takes no options, as {next(iter(given))}")
             return None
-        return self._read("Options", given)
+        return self._read(query, "Options", given)
 
-    def _read(self, form: str, value: Any) -> BaseModel:
+    def _read(self, query: Query, form: str, value: Any) -> BaseModel:
         try:
             found: BaseModel = getattr(self._handler, form).model_validate(value)
         except ValidationError as error:
             raise InvalidInput(f"{'options: ' if form == 'Options' else ''}{first_fault(error)}") from None
         except (Exception, GeneratorExit) as error:
-            raise self._model.raised(form, error) from None
+            raise self._model.raised(form, error, [query]) from None
         return found
 
     def fill(self, bucket: Bucket, rows: Sequence[tuple[ItemToRun, Window]], height: int) -> WindowBatch:  # noqa: ARG002

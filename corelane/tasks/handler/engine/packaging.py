@@ -12,17 +12,19 @@ import orjson
 from corelane import __version__
 from corelane.artifacts.manifest import FINGERPRINT_CHARS, MODEL_NAME, Manifest, Target
 from corelane.errors import ArtifactRefused
-from corelane.tasks.handler.engine.source import digest_of, facts_of, import_handler, require_allowed
+from corelane.tasks.handler.engine.source import IN_PLACE, digest_of, facts_of, import_handler, require_allowed
 from corelane.tasks.handler.wire import HandlerOptions
 
 
-def manifest_of(path: str, name: str, target: str, allowed: Sequence[str]) -> Manifest:
+def manifest_of(path: str, name: str, target: str, allowed: Sequence[str], *, in_place: bool = False) -> Manifest:
     """Import a handler and return its manifest; raises ArtifactRefused. The version follows from its code and forms."""
     if not MODEL_NAME.match(name):
         raise ArtifactRefused(f"{name!r} is no name of a model: small letters, digits, `.`, `_` and `-`")
     require_allowed(path, allowed)
     digest = digest_of(path)
-    facts: dict[str, Any] = facts_of(path, digest, import_handler(path, digest))
+    facts: dict[str, Any] = facts_of(path, digest, import_handler(path, digest, in_place=in_place))
+    if in_place:
+        facts[IN_PLACE] = True
     source = hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()
     return Manifest(
         schema_version=4,

@@ -11,9 +11,10 @@ from corelane.engine.memory import resident_bytes
 from corelane.engine.runner import Runner, ServedModel
 from corelane.engine.task import UNLIMITED, RunnerLimits, Tokenized
 from corelane.errors import ArtifactRefused, CorelaneError, LoadFailed
-from corelane.tasks.handler.engine.batches import HandlerModel, ItemToRun, explain
+from corelane.log import bind_lines
+from corelane.tasks.handler.engine.batches import HandlerModel, ItemToRun, explain, ids_of
 from corelane.tasks.handler.engine.items import HandlerEngine
-from corelane.tasks.handler.engine.source import digest_of, facts_of, import_handler, require_allowed
+from corelane.tasks.handler.engine.source import IN_PLACE, digest_of, facts_of, import_handler, require_allowed
 from corelane.tasks.handler.engine.thread import HandlerThread
 from corelane.tasks.handler.interface import Handler, HandlerCore
 
@@ -25,6 +26,7 @@ class HandlerRunner(Runner):
         engine = HandlerEngine(model)
         super().__init__(engine, served, model.run, limits=limits, unload=model.thread.close)
         self.most_tokens = model.handler.max_batch_units or self.most_tokens
+        self.max_memory_mb = model.handler.max_memory_mb
 
     @classmethod
     def open(
@@ -53,7 +55,7 @@ class HandlerRunner(Runner):
             thread.close()
             raise
         summary = artifact.summary(None) | {"bytes": max(0, resident_bytes() - before)}
-        model = HandlerModel(manifest.version_id, handler, thread, limits.max_output_bytes)
+        model = HandlerModel(manifest.version_id, handler, thread, limits)
         ladder = (HandlerEngine(model).bucket,)
         served = ServedModel(manifest.name, manifest.version_id, summary, ladder, manifest.task)
         return cls(served, model, limits)
@@ -72,16 +74,19 @@ class HandlerRunner(Runner):
 
 def set_up(path: str, digest: str, artifact: Artifact, limits: RunnerLimits) -> Handler:
     """Import a handler and set it up; raises ArtifactRefused, LoadFailed or RuntimeLost."""
-    kind, manifest = import_handler(path, digest), artifact.manifest
+    manifest = artifact.manifest
+    bind_lines(**(ids := ids_of(manifest.version_id, limits)))
+    kind = import_handler(path, digest, in_place=bool(manifest.facts.get(IN_PLACE)))
     found = facts_of(path, digest, kind)
     if changed := [name for name, fact in found.items() if manifest.facts.get(name) != fact]:
         raise ArtifactRefused(f"{path} has another {changed[0]} than {manifest.version_id}: package it again")
     device = "cuda:0" if manifest.target == "cuda" else "cpu"
     try:
         handler = kind()
-        handler.setup(HandlerCore(device, limits.core, artifact.path))
+        handler.setup(HandlerCore(device, limits.core.index, artifact.path))
     except CorelaneError:
         raise
     except (Exception, SystemExit) as error:
-        raise LoadFailed(explain(manifest.version_id, kind, f"setup of {path}", error)) from error
+        said = explain(kind, f"setup of {path}", error, ids, frames=limits.handler_frames)
+        raise LoadFailed(said) from error
     return handler

@@ -1,5 +1,6 @@
 """Handlers that do right, and handlers that do wrong."""
 
+import logging
 import multiprocessing
 import os
 import resource
@@ -21,6 +22,10 @@ GOOD, BAD = {"clean", "good", "kind"}, {"bad", "dirty", "rude"}
 
 class Text(BaseModel):
     text: str = Field(examples=["The room was clean."])
+
+
+class Bare(BaseModel):
+    text: str
 
 
 class Label(BaseModel):
@@ -161,7 +166,7 @@ def work(text: str) -> tuple[str, int]:
 class Parallel(Handler):
     """Has processes of its own, of each kind."""
 
-    Input = Text
+    Input = Bare
     Output = Label
 
     def setup(self, core: Any) -> None:
@@ -232,7 +237,42 @@ class Hostile(Handler):
         return [errors.get(text) or bytes_of.get(text) or {"value": ODD.get(text)} for text in texts]
 
 
+class Short(Sentiment):
+    """Gives an output too few."""
+
+    def predict(self, items: list[Text]) -> list[Any]:
+        return super().predict(items)[1:]
+
+
+class NoPredict(Handler):
+    Input = Text
+    Output = Label
+
+
+class Hoarder(Sentiment):
+    """Prints, logs, and keeps 100 MB more with each item; says how often its process was replaced."""
+
+    Input = Bare  # type: ignore[assignment]
+    max_batch = 1
+    max_memory_mb = 1500
+
+    def setup(self, core: Any) -> None:
+        self.kept: list[bytes] = []
+
+    def judge(self, text: str) -> dict[str, Any]:
+        self.kept.append(b"a" * 100_000_000)
+        print("keeps", len(self.kept))  # noqa: T201  # what it prints is logged
+        logging.getLogger("shop").warning("logged %s", text)
+        return {"label": str(os.getpid())}
+
+
+class Greedy(Sentiment):
+    max_memory_mb = 0
+
+
 class Broken(Sentiment):
+    Input = Bare  # type: ignore[assignment]
+
     def setup(self, core: Any) -> None:
         raise FileNotFoundError(str(Path(core.folder) / "weights"))
 

@@ -143,6 +143,9 @@ class Runner:
     #: The most tokens of a batch of several rows, where its bucket does not say.
     most_tokens: float = math.inf
 
+    #: The memory that the process may hold after one of its batches, in MB.
+    max_memory_mb: float | None = None
+
     def __init__(
         self,
         task: TaskEngine[Any],

@@ -65,6 +65,10 @@ class Plans:
         version = self._link("HGET", keys.NAMED, alias)
         return None if version is None else str(version.decode())
 
+    def open_jobs(self, versions: Sequence[str]) -> list[int]:
+        """Return the number of open jobs of each version."""
+        return [int(count or 0) for count in self._link("HMGET", keys.JOB_COUNTS, *versions)]
+
     def announce(self, version: str, summary: Mapping[str, Any], aliases: Sequence[str]) -> None:
         """Make a version known, and let aliases mean it, except those that were set through the API."""
         self._link.run("announce", orjson.dumps(summary), version=version, aliases=aliases)

@@ -1,13 +1,20 @@
-"""Whether an unloaded model gave its memory back."""
+"""Whether an unloaded model gave its memory back, and what a process may hold after a batch."""
 
 import ctypes
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from corelane.artifacts.manifest import Artifact
+from corelane.domain.dispatch import Core
 from corelane.engine.cores import keep_memory
 from corelane.engine.memory import resident_bytes
+from corelane.engine.null import NullRunner
+from corelane.settings import Settings
+from workers.core.device import tree_bytes
+from workers.core.process import CoreProcess
 from workers.models import runners
 from workers.models.loader import keeps_memory
 from workers.models.runners import LOOSE_BYTES, Loader
@@ -71,3 +78,43 @@ def test_gaps_that_batches_left_are_given_back(loader: Loader, monkeypatch: pyte
     assert held - resident_bytes() > 2 * LOOSE_BYTES
     for block in left:
         library.free(ctypes.c_void_p(block))
+
+
+class Batch:
+    """A batch of a model with a bound of its own."""
+
+    def __init__(self, max_memory_mb: float | None) -> None:
+        self.runner = NullRunner("null@0")
+        self.runner.max_memory_mb = max_memory_mb
+
+
+@pytest.mark.parametrize(
+    ("of_core", "of_model", "event"),
+    [
+        (None, None, None),
+        (10**6, None, None),
+        (None, 10**6, None),
+        (10**6, "held", "memory_above_bound"),
+        ("held", 10**6, "memory_above_bound"),
+        (1, None, "memory_bound_too_low"),
+    ],
+)
+def test_process_is_replaced_after_the_batch_that_leaves_it_above_its_bound(
+    settings: Settings, bell: str, of_core: Any, of_model: Any, event: str | None
+) -> None:
+    held = tree_bytes() / 1000**2 + 100
+    bounds = [held if bound == "held" else bound for bound in (of_core, of_model)]
+    core = CoreProcess(
+        settings.model_copy(update={"max_memory_mb": bounds[0], "target": "null"}), Core("test", 0), bell
+    )
+    batch: Any = Batch(bounds[1])
+    core.memory.note_models()
+    core.memory.batch_started(batch)
+    with capture_logs() as lines:
+        core.memory.batch_finished(batch)
+        assert not lines or event == "memory_bound_too_low"
+        block = bytearray(b"x" * (200 * MB))
+        core.memory.batch_finished(batch)
+        core.memory.batch_finished(batch)
+    assert [line["event"] for line in lines] == ([event] if event else []), len(block)
+    assert core.models.loads._holds_too_much == (event == "memory_above_bound")

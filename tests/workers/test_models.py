@@ -36,6 +36,7 @@ class Shelf(Loader):
         self.manifest = "first"
         self.open = threading.Event()
         self.open.set()
+        self.began: list[str] = []
 
     def resolve(self, name: str, known: str | None = None) -> str:
         return known or f"{name}@1"
@@ -49,6 +50,7 @@ class Shelf(Loader):
             raise RuntimeLost("status 5")
         if version.endswith("@busy"):
             raise CoreBusy("another process holds the core")
+        self.began.append(version)
         assert self.open.wait(LONG_S)
         if manifest not in ("", self.manifest):
             raise ArtifactRefused("not the one asked for")
@@ -187,6 +189,19 @@ def test_model_that_does_not_load_says_why_and_others_go_on(world: World) -> Non
     assert world.reason("qa@broken") == "artifact_refused: its digest is not the manifest's"
     assert "ZeroDivisionError" in world.reason("qa@bug")
     world.until(lambda: not world.link("EXISTS", f"cl:loading:{CORE}"))
+
+
+def test_models_that_jobs_wait_for_are_loaded_first(world: World) -> None:
+    world.until(lambda: world.states() == {"qa-minilm@1": "ready"})
+    world.shelf.open.clear()
+    for version in ("a@1", "b@1", "c@1", "d@1"):
+        world.want(version)
+    world.until(lambda: world.states().get("a@1") == "loading")
+    world.link("HSET", "cl:jobs", "d@1", 1)
+    began = world.shelf.began
+    world.shelf.open.set()
+    world.until(lambda: set(world.states().values()) == {"ready"})
+    assert began == ["qa-minilm@1", "a@1", "d@1", "b@1", "c@1"]
 
 
 def test_model_whose_load_keeps_ending_the_process_is_given_up_until_asked_for_again(world: World) -> None:

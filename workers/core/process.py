@@ -39,6 +39,7 @@ from workers.core.duplicate_host import DuplicateHostWatch
 from workers.core.faults import FaultHistory, FaultRecord, after_begin, after_end, after_fault, after_start
 from workers.core.heartbeat import Vitals
 from workers.core.measures import CoreMetrics, JobLog
+from workers.core.memory import MemoryBound
 from workers.core.observer import CoreObserver, ObservedCore, ObserverFactory, Observers
 from workers.models.life import ModelState
 from workers.models.runners import Loader
@@ -102,7 +103,8 @@ class CoreProcess:
                 made += make(observed)
         job_log = JobLog(self.dispatch, is_verbose=settings.log_level == "debug")
         #: The observers of the core's work: the drain and the heartbeat call them.
-        self.observers = Observers([*made, self.vitals, CoreMetrics(self.recorder), job_log])
+        self.memory = MemoryBound(settings, self.models)
+        self.observers = Observers([*made, self.vitals, CoreMetrics(self.recorder), job_log, self.memory])
         self._cpu_kind = host_kind(settings.cpu_kind) if settings.target == "cpu" else ""
         self._device = open_device(settings.target, lambda: loader.device_bytes(), settings.cpus_per_core)
         self.retired = False
@@ -204,6 +206,7 @@ class CoreProcess:
             self.models.loads.unload(retired)
         if not changed:
             return
+        self.memory.note_models()
         if self.runners and not self._has_served:
             self._has_served = True
             self._note(after_start(self._history))

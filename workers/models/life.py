@@ -79,6 +79,9 @@ TO_SWAP = tuple(state for state, events in NEXT.items() if _E.SWAP in events)
 #: States in which the loader may begin to load.
 TO_LOAD = tuple(state for state, events in NEXT.items() if _E.BEGIN in events)
 
+#: States in which a runner is being loaded, or waits to be taken up.
+COMING = (_S.WAITING, _S.LOADING, _S.LOADED, _S.RELOADING, _S.RELOADED)
+
 #: States that change by themselves, or depend on other cores.
 UNSETTLED = tuple(state for state in ModelState if state not in (_S.READY, _S.FAILED))
 

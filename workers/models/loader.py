@@ -1,6 +1,6 @@
 """The model loader: a thread that loads and unloads the models of one core, one at a time, while the drain runs.
 
-Unloading goes first. A core that serves loads at low priority.
+Unloading goes first, then models with waiting work. A core that serves loads at low priority.
 
 A model that does not load changes only its own state. An accelerator error that the process cannot survive ends the
 thread and, through ``lose``, the process.
@@ -70,8 +70,9 @@ class ModelLoader:
         self._outage = outage
         self._recorder = recorder
         self._pause_s = pause_s
-        #: Set once a model was unloaded whose memory is freed only at the end of this process.
+        #: Set once this process holds memory that is freed only at its end, and no other core's is being replaced.
         self.must_restart = False
+        self._holds_too_much = False
         self._queue: deque[DesiredModel] = deque()
         self._retired: deque[Retired] = deque()
         self._now: DesiredModel | None = None
@@ -84,7 +85,7 @@ class ModelLoader:
         self._thread.start()
 
     def add(self, desired: DesiredModel) -> None:
-        """Load a version after those that were added before."""
+        """Load a version: after those that were added before, unless jobs wait for it."""
         self._queue.append(desired)
         self._work.set()
 
@@ -93,6 +94,11 @@ class ModelLoader:
         self._retired.extend(retired)
         if self._retired:
             self._work.set()
+
+    def replace_process(self) -> None:
+        """Set ``must_restart`` as soon as it may be."""
+        self._holds_too_much = True
+        self._work.set()
 
     def close(self) -> None:
         """Begin no more loads. A load in progress ends with the process."""
@@ -122,6 +128,9 @@ class ModelLoader:
                         # Without this thread no model would be loaded or unloaded any more: log the error, and
                         # continue.
                         log.exception("loader_broke")
+                if self._holds_too_much:
+                    self._restart()
+                    self._surely(self._plans.ring)
                 if not self.must_restart:
                     self._surely(self._plans.end_restart_turn)
 
@@ -132,8 +141,17 @@ class ModelLoader:
             be_nice()
         if self._retired:
             self._unload(self._retired.popleft())
-        elif self._table.is_due(desired := self._queue.popleft()):
+        elif self._table.is_due(desired := self._next()):
             self._load(desired)
+
+    def _next(self) -> DesiredModel:
+        """Take the next version off the queue: the first that jobs wait for, or else the first."""
+        queue = list(self._queue.copy())
+        versions = [desired.version for desired in queue]
+        counts = self._surely(lambda: self._plans.open_jobs(versions)) if len(queue) > 1 else None
+        chosen = next((desired for desired, jobs in zip(queue, counts or (), strict=False) if jobs > 0), queue[0])
+        self._queue.remove(chosen)
+        return chosen
 
     def _load(self, desired: DesiredModel) -> None:
         if not self._table.handle(ModelEvent.BEGIN, desired):
@@ -188,12 +206,15 @@ class ModelLoader:
             restart = keeps_memory(before, after, retired.bytes)
             log.info("model_unloaded", version=retired.version, bytes=retired.bytes, freed=freed, restart=restart)
             if restart:
-                self._surely(self._wait_for_restart)
-                self.must_restart = True
+                self._restart()
         finally:
             self._table.handle(ModelEvent.UNLOAD, DesiredModel(retired.version))
         if restart:
             self._surely(self._plans.ring)
+
+    def _restart(self) -> None:
+        self._surely(self._wait_for_restart)
+        self.must_restart = True
 
     def _wait_for_restart(self) -> None:
         while not self._closing and not self._plans.take_restart_turn():

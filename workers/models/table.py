@@ -12,7 +12,7 @@ from typing import Any
 from corelane.engine.runner import Runner
 from corelane.log import get_logger
 from workers.models.desired import DesiredModel, VersionStatus
-from workers.models.life import CLAIMING, SERVING, TO_LOAD, TO_SWAP, ModelEvent, ModelState, next_state
+from workers.models.life import CLAIMING, COMING, SERVING, TO_LOAD, TO_SWAP, ModelEvent, ModelState, next_state
 
 log = get_logger(__name__)
 
@@ -150,6 +150,10 @@ class ModelTable:
     def has_to_swap(self) -> bool:
         """Return whether the drain has a runner to begin or to put down."""
         return bool(self._in(TO_SWAP))
+
+    def is_loading(self) -> bool:
+        """Return whether a version is being loaded, or soon will be."""
+        return bool(self._in(COMING))
 
     def describe(self) -> list[dict[str, Any]]:
         """Return each version with its state, for the heartbeat."""

@@ -6,6 +6,7 @@ come from a file, standard input or a URL. Results are shown one a line, or writ
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,7 +36,10 @@ LINES = (".jsonl", ".ndjson")
 
 
 def run(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model version, name or alias.")],
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="A model version, name or alias; or module:Class, asked in this process."),
+    ],
     item: Annotated[
         list[str] | None,
         typer.Argument(
@@ -59,6 +63,9 @@ def run(
     """Give one item or lines of items to a model of any task; run it again to resume after an interruption."""
     console = error_console()
     given_options = read_fields(options or (), as_json=True)
+    if ":" in model:
+        run_here(model, item or ["-"], given_options, output, overwrite=overwrite, as_json=as_json)
+        return
     parts: JobParts = {"model": model, "options": given_options, "priority": priority}
     given = item or ["-"]
     source = source_of(given)
@@ -94,6 +101,20 @@ def run(
         raise typer.Exit(2)
 
 
+def run_here(
+    path: str, given: list[str], options: dict[str, Any], output: Path, *, overwrite: bool, as_json: bool
+) -> None:
+    """Give one item or lines to a class in this process, without a service."""
+    from corelane.cli.own_class import run_item, run_lines
+
+    if (source := source_of(given)) is None:
+        run_item(path, read_item(task_named("handler"), given), options, as_json=as_json)
+    elif as_url(source) is not None:
+        raise InvalidInput(f"a class in this process reads no URL: download the lines, or serve {path}")
+    elif not run_lines(path, source, output, options, overwrite=overwrite):
+        raise typer.Exit(2)
+
+
 def source_of(given: list[str]) -> Path | None:
     """Return where the lines are; None if the arguments are one item. Raises InvalidInput if there is no such file."""
     path = Path(given[0])
@@ -114,6 +135,9 @@ def read_item(task: Task, given: list[str]) -> dict[str, Any]:
         return read_fields(given, as_json=False)
     if len(given) == 1 and len(needed) == 1:
         return {needed[0]: given[0]}
+    with suppress(orjson.JSONDecodeError):
+        if len(given) == 1 and isinstance(value := orjson.loads(given[0]), dict):
+            return value
     example = " ".join(shown_field(name, value) for name, value in task.example.items())
     raise InvalidInput(f"an item of {task.name} has other fields: give them as in {example}")
 

@@ -1,0 +1,85 @@
+"""``corelane run module:Class``: items of a class of yours, run in this process without a service.
+
+Its log, with what it prints and the tracebacks, goes to standard error. Results of lines are lines of JSON.
+"""
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, BinaryIO
+
+import orjson
+import typer
+
+from corelane.cli.item_lines import NumberedLine, number_lines, read_line, results_of, write_line
+from corelane.cli.one_item import check
+from corelane.cli.output import plain
+from corelane.domain.jobs import EarlierIds, JobStatus, Result
+from corelane.errors import InvalidInput, SetupError
+from corelane.settings import read_settings
+from corelane.tasks.handler.cli import log_for_people
+from corelane.tasks.handler.engine.local import LocalHandler, opened
+from corelane.tasks.handler.engine.packaging import manifest_of
+from corelane.tasks.handler.engine.source import look_here, name_of
+
+STANDARD = Path("-")
+
+
+def run_item(path: str, item: Mapping[str, Any], options: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print the result of one item; raises ServiceError with what went wrong."""
+    with opened_class(path) as local:
+        line = NumberedLine(0, orjson.dumps(item))
+        [result] = results_in(local, iter([line]), options)
+        if as_json:
+            typer.echo(write_line(result.model_dump(mode="json")), nl=False)
+        check(result)
+        if not as_json:
+            typer.echo(plain(local.task.line(result.model_dump(mode="json"))))
+
+
+def run_lines(path: str, source: Path, output: Path, options: Mapping[str, Any], *, overwrite: bool) -> bool:
+    """Write the results of lines; return whether no line failed."""
+    if output != STANDARD and output.exists() and not overwrite:
+        raise InvalidInput(f"{output} exists, and such a run is not resumed: name another file, or give --overwrite")
+    reading = nullcontext(sys.stdin.buffer) if source == STANDARD else source.open("rb")
+    is_whole = True
+    with opened_class(path) as local, reading as lines, _opened_output(output) as sink:
+        for result in results_in(local, number_lines(lines), options):
+            is_whole = is_whole and result.status is JobStatus.SUCCEEDED
+            sink.write(write_line(result.model_dump(mode="json")))
+        sink.flush()
+    return is_whole
+
+
+def results_in(local: LocalHandler, lines: Iterator[NumberedLine], options: Mapping[str, Any]) -> Iterator[Result]:
+    """Yield the result of each line, in order."""
+    read = map(partial(read_line, local.task, ids=EarlierIds()), lines)
+    with closing(results_of(local.task, read, partial(local.results, options=options))) as results:
+        yield from results
+
+
+@contextmanager
+def opened_class(path: str) -> Iterator[LocalHandler]:
+    """Set up a class in this process; raises ArtifactRefused or LoadFailed."""
+    settings = read_settings()
+    log_for_people(settings)
+    look_here()
+    manifest = manifest_of(path, name_of(path), "cpu", (path,), in_place=True)
+    with TemporaryDirectory() as folder, opened(manifest, Path(folder), settings) as local:
+        yield local
+
+
+@contextmanager
+def _opened_output(path: Path) -> Iterator[BinaryIO]:
+    if path == STANDARD:
+        yield sys.stdout.buffer
+        return
+    try:
+        sink = path.open("wb")
+    except OSError as error:
+        raise SetupError(f"{path}: {error.strerror}") from None
+    with sink:
+        yield sink

@@ -41,6 +41,7 @@ ROLE_OF_OPTION = {
     "port": "api",
     "cores": "worker",
     "model": "worker",
+    "handler": "worker",
     "flower_port": "flower",
     "redis_port": "redis",
 }
@@ -64,6 +65,10 @@ def serve(
     ] = None,
     redis_port: Annotated[int | None, typer.Option(help="Port of a Redis started here; 6379 if not given.")] = None,
     model: Annotated[str | None, typer.Option(help="The default model: name, folder or Hugging Face id.")] = None,
+    handler: Annotated[
+        str | None, typer.Option(help="A Python class to serve too, as package.module:Class; see docs/handlers.md.")
+    ] = None,
+    reload: Annotated[bool, typer.Option("--reload", help="Serve the class anew at each save of its files.")] = False,
     flower_port: Annotated[int | None, typer.Option(help="Port of Flower; 5555 if not given.")] = None,
     flower: Annotated[
         bool, typer.Option("--flower/--no-flower", help="Whether to start Flower, a page about the workers.")
@@ -83,21 +88,29 @@ def serve(
     settings = read_settings(**given, data_dir=data, redis_url=redis)
     has_redis = "redis_url" in settings.model_fields_set
     chosen = choose_roles(roles, has_redis=has_redis, has_flower=flower)
-    check_options(given, chosen if flower else chosen | {"flower"})
+    check_options(given | {"handler": handler}, chosen if flower else chosen | {"flower"})
+    if handler is not None:
+        from corelane.cli.served_class import allow_class
+
+        settings = allow_class(settings, handler, reload=reload)
+    elif reload:
+        raise SetupError("--reload is of no use without --handler")
     require_packages(chosen)
     is_pretty = settings.log_format == "pretty" or (settings.log_format == "auto" and console.is_terminal)
     output: ServeOutput = PrefixedOutput(console) if is_pretty else JsonOutput()
     update = {"data_dir": settings.data_dir.resolve(), "log_format": "pretty" if is_pretty else "json"}
     settings = settings.model_copy(update=update)
     with only_one(settings.data_dir):
-        failure = asyncio.run(_serve(settings, output, chosen))
+        failure = asyncio.run(_serve(settings, output, chosen, handler, reload=reload))
     if failure is not None:
         output.say(f"stopped: {failure}", "error")
         raise typer.Exit(1)
     output.say("stopped")
 
 
-async def _serve(settings: Settings, output: ServeOutput, roles: frozenset[str]) -> str | None:
+async def _serve(
+    settings: Settings, output: ServeOutput, roles: frozenset[str], handler: str | None, *, reload: bool
+) -> str | None:
     """Run the parts of this host; return the reason if they failed, or None."""
     supervisor = Supervisor(output.say, output.show, settings.data_dir / PARTS_FILE)
     supervisor.note(roles=in_order(roles), **places(settings))
@@ -107,7 +120,7 @@ async def _serve(settings: Settings, output: ServeOutput, roles: frozenset[str])
     fleet = OwnFleet(_sign_webhooks(settings, supervisor, roles), supervisor, roles)
     try:
         fleet.take_ports()
-        await _run(fleet, output)
+        await _run(fleet, output, handler, reload=reload)
     except SetupError as error:
         if not supervisor.has_begun:
             raise
@@ -123,7 +136,7 @@ async def _serve(settings: Settings, output: ServeOutput, roles: frozenset[str])
     return supervisor.failure
 
 
-async def _run(fleet: OwnFleet, output: ServeOutput) -> None:
+async def _run(fleet: OwnFleet, output: ServeOutput, handler: str | None, *, reload: bool) -> None:
     """Start everything, announce it, and wait for the end."""
     supervisor, has_workers = fleet.supervisor, "worker" in fleet.roles
     await (fleet.start_redis() if "redis" in fleet.roles else fleet.find_redis())
@@ -135,6 +148,7 @@ async def _run(fleet: OwnFleet, output: ServeOutput) -> None:
         return
     reporting = asyncio.create_task(_report_issues(fleet.settings, supervisor))
     ready = asyncio.create_task(fleet.until_ready(), name="until_ready")
+    following: asyncio.Task[None] | None = None
     try:
         # The parts that the first result does not need start once it is possible, or after a while.
         if has_workers:
@@ -142,11 +156,17 @@ async def _run(fleet: OwnFleet, output: ServeOutput) -> None:
         if not supervisor.is_over:
             await fleet.start_others()
         await ready
+        if handler is not None and not supervisor.is_over:
+            from corelane.cli.served_class import serve_class
+
+            following = await serve_class(handler, fleet.settings, supervisor, reload=reload)
         if not supervisor.is_over:
             await _announce(fleet, output)
             await supervisor.wait()
     finally:
         ready.cancel()
+        if following is not None:
+            following.cancel()
         supervisor.request_stop()
         await reporting
 

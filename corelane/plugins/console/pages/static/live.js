@@ -69,7 +69,7 @@
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) {
       close();
-      show("off", "paused");
+      show("hidden", "paused");
     } else open();
   });
   document.addEventListener("selectionchange", () => { for (const [name, html] of waiting) swap(name, html); });

@@ -67,6 +67,8 @@ def test_url_with_an_allowed_beginning_is_taken(url: str) -> None:
         "https://data.example.com/x/..%00/a",
         "http://data.example.com/x/a",
         "http://10.0.0.1/a",
+        "http://[x/open/a",
+        "http://exa\u2100mple.com/open/a",
         "file:///etc/passwd",
         "simplecache::s3://inbox/all/a",
         "s3://inbox/all/a::file:///etc/passwd#x",

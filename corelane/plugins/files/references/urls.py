@@ -42,6 +42,10 @@ def parse_s3(url: str) -> S3Object | None:
 
 def is_reference(url: str) -> bool:
     """Return whether a URL names an object: no user, no fragment, no step upwards in its path, in any spelling."""
+    try:
+        urlsplit(url)
+    except ValueError:
+        return False
     if len(url) > MAX_URL_CHARS:
         return False
     s3, http = S3_URL.fullmatch(url), HTTP_URL.fullmatch(url)

@@ -50,11 +50,12 @@ class FetchedObject:
 
 
 class CheckedConnections(httpcore2.NetworkBackend):
-    """Connects to a route's checked addresses only, or to the proxy."""
+    """Connects to a route's checked addresses only, or to the proxy, and ends with the time of the request."""
 
-    def __init__(self, route: Route, proxy: httpcore2.Proxy | None) -> None:
+    def __init__(self, route: Route, proxy: httpcore2.Proxy | None, deadline: "Deadline") -> None:
         checked = [str(address.ip) for address in route.addresses[:MOST_ADDRESSES]]
         self._addresses = checked if proxy is None else [proxy.url.host.decode()]
+        self._deadline = deadline
         self._backend = httpcore2.SyncBackend()
 
     def connect_tcp(self, host: str, port: int, *_: Any, **__: Any) -> httpcore2.NetworkStream:  # noqa: ARG002
@@ -62,10 +63,52 @@ class CheckedConnections(httpcore2.NetworkBackend):
         failures = []
         for address in self._addresses:
             try:
-                return self._backend.connect_tcp(address, port, SILENCE_S / len(self._addresses))
+                left_s = self._deadline.left(SILENCE_S / len(self._addresses))
+                return TimedStream(self._backend.connect_tcp(address, port, left_s), self._deadline)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
                 failures.append(f"{address}: {text_of(error)}")
         raise httpcore2.ConnectError("; ".join(failures))
+
+
+class Deadline:
+    """The end of the time that one request may take, redirects too."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._until = seconds, time.monotonic() + seconds
+
+    def left(self, most: float | None) -> float:
+        """Return the seconds that are left, or ``most`` if that is less; raise TimeoutError if none are."""
+        if (left := self._until - time.monotonic()) <= 0:
+            raise TimeoutError(f"more than {self._seconds:g} s")
+        return left if most is None else min(left, most)
+
+
+class TimedStream(httpcore2.NetworkStream):
+    """A connection that ends in time, however slowly its server sends, be it a byte at a time."""
+
+    def __init__(self, stream: httpcore2.NetworkStream, deadline: Deadline) -> None:
+        self._stream, self._deadline = stream, deadline
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """Read what comes first."""
+        return self._stream.read(max_bytes, self._deadline.left(timeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """Write all of it."""
+        self._stream.write(buffer, self._deadline.left(timeout))
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._stream.close()
+
+    def start_tls(self, *given: Any, **named: Any) -> httpcore2.NetworkStream:
+        """Return the connection, encrypted from now on."""
+        named["timeout"] = self._deadline.left(named.get("timeout"))
+        return TimedStream(self._stream.start_tls(*given, **named), self._deadline)
+
+    def get_extra_info(self, info: str) -> Any:
+        """Return what the connection says of itself."""
+        return self._stream.get_extra_info(info)
 
 
 @contextmanager
@@ -75,11 +118,13 @@ def get(
     headers: Mapping[str, str],
     is_allowed: Callable[[str], bool],
     *,
+    seconds: float = INPUT_TIMEOUT_S,
     resolver: Resolver | None = None,
 ) -> Iterator[FetchedObject]:
-    """Get an object; yield the response, whatever its status. Raise UrlRefused or FetchFailed."""
+    """Get an object within some seconds; yield the response, whatever its status. Raise UrlRefused or FetchFailed."""
+    deadline = Deadline(seconds)
     for _ in range(MOST_REDIRECTS + 1):
-        with _ask(settings, "GET", url, headers, None, resolver) as response:
+        with _ask(settings, "GET", url, headers, None, resolver, deadline) as response:
             if response.status not in REDIRECTS:
                 yield response
                 return
@@ -95,7 +140,7 @@ def put(
 ) -> int:
     """Put an object, whose size is in the headers; return the status. Raise UrlRefused or FetchFailed."""
     pieces = iter(lambda: content.read(PIECE_BYTES), b"")
-    with _ask(settings, "PUT", url, headers, pieces, resolver) as response:
+    with _ask(settings, "PUT", url, headers, pieces, resolver, Deadline(INPUT_TIMEOUT_S)) as response:
         return response.status
 
 
@@ -107,27 +152,20 @@ def _ask(
     headers: Mapping[str, str],
     content: Iterator[bytes] | None,
     resolver: Resolver | None,
+    deadline: Deadline,
 ) -> Iterator[FetchedObject]:
-    began = time.monotonic()
     try:
         route = find_reference_route(settings, url, resolver)
         proxy = None if settings.webhook_proxy is None else httpcore2.Proxy(settings.webhook_proxy)
         origin, sent = request_of(route.target, url, headers)
         timeout = dict.fromkeys(("connect", "read", "write", "pool"), SILENCE_S)
         with (
-            httpcore2.ConnectionPool(default_tls(), proxy, network_backend=CheckedConnections(route, proxy)) as pool,
+            httpcore2.ConnectionPool(
+                default_tls(), proxy, network_backend=CheckedConnections(route, proxy, deadline)
+            ) as pool,
             pool.stream(method, origin, headers=sent, content=content, extensions={"timeout": timeout}) as response,
         ):
             found = {name.decode().lower(): value.decode("latin-1") for name, value in response.headers}
-            body = _in_time(response.iter_stream(), began, INPUT_TIMEOUT_S)
-            yield FetchedObject(response.status, found, body)
+            yield FetchedObject(response.status, found, response.iter_stream())
     except FAILURES as failure:
         raise FetchFailed(text_of(failure)) from None
-
-
-def _in_time(chunks: Iterator[bytes], began: float, seconds: float) -> Iterator[bytes]:
-    """Yield chunks; raise TimeoutError when ``seconds`` have passed since ``began``."""
-    for chunk in chunks:
-        if time.monotonic() - began > seconds:
-            raise TimeoutError(f"more than {seconds:g} s")
-        yield chunk

@@ -17,7 +17,7 @@ import orjson
 from pydantic import BaseModel
 
 from corelane.client.wire import JobItem, dump_body, dump_form, dump_lines, dump_lines_async
-from corelane.domain.batches import Batch, BatchList, FileList, FileObject
+from corelane.domain.batches import Batch, BatchList, FileList, FileObject, Upload
 from corelane.domain.job_requests import LinesHead
 from corelane.domain.jobs import Job, JobList, JobStatus, Priority, ResultList, TaskOptions, Webhook
 from corelane.domain.overview import Overview
@@ -210,11 +210,11 @@ def drop_results(job_id: str, before: int) -> Call[Job]:
     return Call("DELETE", "/v1/jobs/{job_id}/results", of(Job), {"job_id": job_id}, {"before": str(before)})
 
 
-def upload_file(path: str | Path) -> Call[FileObject]:
-    """Upload a file of lines for a batch, a piece at a time."""
+def upload_file(path: str | Path, purpose: Upload = "batch") -> Call[FileObject]:
+    """Upload a file of lines for a batch, or any file that an item names (`user_data`), a piece at a time."""
     boundary = new_key()
     headers = {"Content-Type": f"multipart/form-data; boundary={boundary}"}
-    content = partial(dump_form, Path(path), boundary)
+    content = partial(dump_form, Path(path), purpose, boundary)
     return Call("POST", "/v1/files", of(FileObject), headers=headers, content=content, repeatable=False)
 
 

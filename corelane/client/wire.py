@@ -63,11 +63,11 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         aside.unlink(missing_ok=True)
 
 
-def dump_form(path: Path, boundary: str) -> Iterator[bytes]:
-    """Yield a file for a batch as a form, piece by piece; raise InvalidInput if it cannot be read."""
+def dump_form(path: Path, purpose: str, boundary: str) -> Iterator[bytes]:
+    """Yield a file and its purpose as a form, piece by piece; raise InvalidInput if it cannot be read."""
     name = path.name.translate(IN_FORMS)
-    head = f'Content-Disposition: form-data; name="file"; filename="{name}"\r\nContent-Type: application/jsonl'
-    yield f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'.encode()
+    head = f'Content-Disposition: form-data; name="file"; filename="{name}"\r\nContent-Type: application/octet-stream'
+    yield f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\n{purpose}\r\n'.encode()
     yield f"--{boundary}\r\n{head}\r\n\r\n".encode()
     try:
         with path.open("rb") as file:

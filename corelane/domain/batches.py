@@ -12,8 +12,9 @@ from corelane.domain.jobs import Metadata
 from corelane.domain.usage import BatchUsage
 from corelane.domain.wire import Wire
 
-#: The purpose of uploaded files, and of files that a batch writes.
-Purpose = Literal["batch", "batch_output"]
+#: The purpose of uploaded files, of a batch's lines and of what an item names; and of files that a batch writes.
+Upload = Literal["batch", "user_data"]
+Purpose = Literal[Upload, "batch_output"]
 
 #: Seconds in a unit of a completion window, and the longest window.
 WINDOW_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 24 * 3600}

@@ -56,6 +56,7 @@ ARGUMENTS: dict[str, Any] = {
     "overlap_s": 60,
     "parts": {"model": "m"},
     "path": Path("questions.jsonl"),
+    "purpose": "batch",
     "rotate": False,
     "secret_id": "whs_1",
     "text": "Ada wrote it.",

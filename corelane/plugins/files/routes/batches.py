@@ -67,7 +67,9 @@ async def require_input(state: AppState, body: BatchRequest, caller: Caller) -> 
         raise InvalidInput(f"`endpoint` must be {' or '.join(map(repr, paths))}")
     file = await require_file(state, body.input_file_id, caller)
     if file.purpose != "batch":
-        raise InvalidInput("`input_file_id` is a file that a batch wrote; upload one of the purpose `batch`")
+        raise InvalidInput(
+            f"`input_file_id` is a file of the purpose `{file.purpose}`; upload one of the purpose `batch`"
+        )
     return file
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, cast, get_args
 from urllib.parse import quote
 
 from fastapi import APIRouter, Header, Query, Request
@@ -13,7 +13,7 @@ from api.deps import ReadCaller, StateDep, SubmitCaller
 from api.errors import documented
 from api.state import AppState
 from corelane.domain.api_keys import Caller
-from corelane.domain.batches import BatchList, ExpiresAfter, FileDeleted, FileList, FileObject, Purpose
+from corelane.domain.batches import BatchList, ExpiresAfter, FileDeleted, FileList, FileObject, Purpose, Upload
 from corelane.domain.ids import is_id, new_id
 from corelane.errors import InvalidInput, NotFound, StorageFailed
 from corelane.errors.sentences import place_of, sentence
@@ -33,8 +33,12 @@ FORM_SCHEMA: dict[str, Any] = {
     "type": "object",
     "required": ["purpose", "file"],
     "properties": {
-        "purpose": {"type": "string", "enum": ["batch"], "description": "What the file is for."},
-        "file": {"type": "string", "format": "binary", "description": "JSON lines, one item each."},
+        "purpose": {"type": "string", "enum": [*get_args(Upload)], "description": "What the file is for."},
+        "file": {
+            "type": "string",
+            "format": "binary",
+            "description": "JSON lines, one item each; for `user_data` any one file, which items name by its id.",
+        },
         "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
         "expires_after[seconds]": {"type": "integer", "minimum": 3600, "maximum": 2592000},
     },
@@ -52,12 +56,15 @@ async def upload_file(
     caller: SubmitCaller,
     content_type: Annotated[str, Header(include_in_schema=False)] = "",
 ) -> FileObject:
-    """Store a file for a batch. It is completely stored before this returns; a form that breaks off leaves nothing."""
+    """Store a file for a batch, or for an item. It is whole before this returns; a form that breaks off leaves none."""
     file = new_id("file", cell=state.settings.cell)
     form = await FormReader(state.settings, state.of(Storage), file).read(content_type, request.stream())
     try:
-        ttl_s = read_fields(form.fields) or state.settings.of(FilesFields).files_ttl_s
-        fields = file_fields("batch", form.filename or "", form.bytes)
+        purpose, ttl_s = read_fields(form.fields)
+        if purpose == "batch":
+            form.require_few_lines()
+        ttl_s = ttl_s or state.settings.of(FilesFields).files_ttl_s
+        fields = file_fields(purpose, form.filename or "", form.bytes)
         await state.of(FileStore).keep(file, caller.owner, ttl_s, fields)
     except BaseException:
         await asyncio.shield(asyncio.to_thread(discard, state, file))
@@ -66,18 +73,18 @@ async def upload_file(
     return await require_file(state, file, caller)
 
 
-def read_fields(fields: dict[str, str]) -> int | None:
-    """Return the seconds to keep a file, if given; raise InvalidInput for a wrong field."""
+def read_fields(fields: dict[str, str]) -> tuple[Upload, int | None]:
+    """Return a file's purpose, and the seconds to keep it, if given; raise InvalidInput for a wrong field."""
     unknown = set(fields) - {"purpose", "expires_after[anchor]", "expires_after[seconds]"}
     if unknown:
         raise InvalidInput(f"the form has an unknown field {min(unknown)[:64]!r}")
-    if fields.get("purpose") != "batch":
-        raise InvalidInput("`purpose` must be `batch`: that is all that files are for here")
+    if (purpose := fields.get("purpose")) not in get_args(Upload):
+        raise InvalidInput("`purpose` must be `batch`, or `user_data` for a file that an item names")
     expiry = {name[len("expires_after[") : -1]: value for name, value in fields.items() if name != "purpose"}
     if not expiry:
-        return None
+        return cast(Upload, purpose), None
     try:
-        return ExpiresAfter.model_validate(expiry).seconds
+        return cast(Upload, purpose), ExpiresAfter.model_validate(expiry).seconds
     except ValidationError as error:
         first = error.errors()[0]
         raise InvalidInput(f"expires_after[{place_of(first)}]: {sentence(first)}") from None

@@ -63,6 +63,14 @@ class FormReader:
             raise
         return self
 
+    def require_few_lines(self) -> None:
+        """Raise TooLarge for a file of more lines than a batch takes."""
+        if self.lines + self._in_line > self._limits.max_file_lines:
+            raise TooLarge(
+                f"the file has more than {self._limits.max_file_lines:,} lines; "
+                "send several files, or raise CORELANE_MAX_FILE_LINES"
+            )
+
     def _parser(self, content_type: str) -> MultipartParser:
         kind, options = parse_options_header(content_type)
         boundary = options.get(b"boundary", b"")
@@ -86,16 +94,11 @@ class FormReader:
         if not self._is_whole:
             raise InvalidInput("the form broke off before its end")
         if self.filename is None:
-            raise InvalidInput("the form has no `file`; send the lines as a file of that name")
+            raise InvalidInput("the form has no `file`; send a file of that name")
 
     async def _flush(self, writer: Writer) -> None:
         data, self._pending = bytes(self._pending), bytearray()
         await asyncio.to_thread(self._write, writer, data)
-        if self.lines + self._in_line > self._limits.max_file_lines:
-            raise TooLarge(
-                f"the file has more than {self._limits.max_file_lines:,} lines; "
-                "send several files, or raise CORELANE_MAX_FILE_LINES"
-            )
 
     def _write(self, writer: Writer, data: bytes) -> None:
         writer.write(data)

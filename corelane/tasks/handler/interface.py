@@ -37,6 +37,9 @@ class Handler:
     max_batch: ClassVar[int] = 32
     max_batch_units: ClassVar[int | None] = None
 
+    #: The most bytes of an item as JSON; None is CORELANE_MAX_ITEM_BYTES, as is more.
+    max_item_bytes: ClassVar[int | None] = None
+
     #: The longest time that ``predict`` may run, in seconds: then its process is replaced. None is no limit.
     timeout_s: ClassVar[float | None] = 60.0
 

@@ -7,10 +7,16 @@ from typing import Any
 import orjson
 
 from corelane.domain.dispatch import LEAST_TOKENS
+from corelane.errors import TooLarge
 from corelane.settings import Settings
 from corelane.tasks.handler.wire import HandlerItem, HandlerOptions, HandlerResult, forms_of
 from corelane.tasks.task import Parts, Task
-from corelane.tasks.text import check_text
+
+#: Most bytes of a character.
+MOST_CHAR_BYTES = 4
+
+#: Characters of an item for one estimated token: a slice of several items holds 4 MiB at most.
+CHARS_PER_TOKEN = 1024
 
 
 class HandlerTask(Task):
@@ -46,13 +52,19 @@ class HandlerTask(Task):
         return found
 
     def tokens(self, beside: Any, text: str, options: Any) -> int:  # noqa: ARG002
-        """Return the least estimate. Only the handler knows an item's units. The core that reads it corrects this."""
-        return LEAST_TOKENS
+        """Return an estimate by size, so that large items share no slice. The core that reads the item corrects it."""
+        return max(LEAST_TOKENS, len(text) // CHARS_PER_TOKEN)
 
     def tokens_of(self, beside: Any, text_tokens: float, options: Any) -> int:  # noqa: ARG002
-        """Return the least estimate, as ``tokens`` does."""
+        """Return the least estimate, as items share no text."""
         return LEAST_TOKENS
 
     def check(self, settings: Settings, place: str, item: HandlerItem) -> None:
-        """Raise TooLarge for an item whose JSON is too long."""
-        check_text(settings, place, "the item", item.text)
+        """Raise TooLarge for an item whose JSON is too large."""
+        bounds = (settings.max_item_bytes, "CORELANE_MAX_ITEM_BYTES"), (item.most_bytes, "the handler's max_item_bytes")
+        most, setting = min(bounds)
+        if len(item.text) * MOST_CHAR_BYTES > most and (size := len(item.text.encode())) > most:
+            raise TooLarge(
+                f"{place}the item has {size:,} bytes as JSON, and at most {most:,} are taken ({setting}): send less, "
+                "or name a file by its URL if the model takes one"
+            )

@@ -4,6 +4,7 @@ What fields they have is for the handler to say. A version's own forms (``forms_
 the API, where no code of a handler runs. The worker checks them again, by the handler's classes.
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
@@ -32,6 +33,8 @@ class HandlerItem(Item):
 
     #: The fields that a request with one item may have in place.
     names: ClassVar[Sequence[str]] = ()
+    #: The most bytes of an item's JSON, by the handler's own bound.
+    most_bytes: ClassVar[float] = math.inf
     _text: str = PrivateAttr("")
 
     @classmethod
@@ -99,10 +102,13 @@ def forms_of(version: str, facts: Mapping[str, Any]) -> tuple[type[HandlerItem],
         _check_of(facts["options_schema"], "these are its options"),
     )
 
+    schema = facts["input_schema"]
+
     class VersionItem(HandlerItem):
         __doc__ = HandlerItem.__doc__
 
-        names = tuple(name for name in facts["input_schema"].get("properties", {}) if _may_be_field(name))
+        names = tuple(name for name in schema.get("properties", {}) if _may_be_field(name))
+        most_bytes = facts.get("max_item_bytes") or math.inf
 
         @model_validator(mode="before")
         @classmethod

@@ -16,11 +16,11 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, read_artifact
-from corelane.domain.dispatch import Core
+from corelane.domain.dispatch import LEAST_TOKENS, Core
 from corelane.domain.jobs import GivenOptions, Result
 from corelane.engine.runner import Runner
 from corelane.engine.task import Query, RunnerLimits
-from corelane.errors import ArtifactRefused, CorelaneError, LoadFailed, RuntimeLost
+from corelane.errors import ArtifactRefused, CorelaneError, LoadFailed, RuntimeLost, TooLarge
 from corelane.settings import Settings
 from corelane.tasks.forms import forms
 from corelane.tasks.handler.engine import source
@@ -418,3 +418,14 @@ def test_result_is_that_of_a_handler() -> None:
     found = Result.model_validate({"index": 0, "status": "succeeded", "output": {"label": "a"}, "windows": 1})
     assert found.output == {"label": "a"}
     assert type(found) is HandlerTask.result
+
+
+def test_item_is_bounded_by_the_smaller_of_setting_and_handler() -> None:
+    settings, task = Settings(max_item_bytes=4000), HandlerTask()
+    with pytest.raises(TooLarge, match=r"5,011 bytes as JSON, and at most 4,000 are taken \(CORELANE_MAX_ITEM_BYTES\)"):
+        task.check(settings, "", task.item.model_validate({"text": "x" * 5000}))
+    own = task.of_version("made@1", {"facts": manifest_of("shop.models:Bounded", "m", "cpu", ALLOWED).facts})
+    own.check(settings, "", own.item.model_validate({"text": "x" * 80}))
+    with pytest.raises(TooLarge, match=r"111 bytes.*at most 100.*the handler's max_item_bytes"):
+        own.check(settings, "", own.item.model_validate({"text": "é" * 50}))
+    assert task.tokens(None, "x" * 100_000_000, None) > 90_000 > LEAST_TOKENS == task.tokens(None, "x" * 60_000, None)

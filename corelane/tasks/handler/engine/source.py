@@ -158,6 +158,7 @@ def facts_of(path: str, digest: str, handler: type[Handler]) -> dict[str, Any]:
         "example": _example(handler.Input, takes),
         "max_batch": handler.max_batch,
         "max_batch_units": handler.max_batch_units,
+        "max_item_bytes": handler.max_item_bytes,
         "timeout_s": handler.timeout_s,
         "max_memory_mb": handler.max_memory_mb,
     }

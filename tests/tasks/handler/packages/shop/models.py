@@ -53,6 +53,10 @@ class SecondSentiment(Sentiment):
         return super().judge(text) | {"score": 0.5}
 
 
+class Bounded(Sentiment):
+    max_item_bytes = 100
+
+
 class Slow(Sentiment):
     """Takes a while for each item, and writes down each that it begins."""
 

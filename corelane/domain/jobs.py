@@ -3,7 +3,7 @@
 The wire format is stable from version 1 on: fields may be added, but none is removed or changes its meaning.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, cast
@@ -136,6 +136,11 @@ class Item(Entry):
     def fields_in_place(cls) -> Mapping[str, Any]:
         """Return the fields that a request with one item may have in place of `items`."""
         return cls.model_fields
+
+    @property
+    def files(self) -> Sequence[str]:
+        """Return the URLs and ids of the files that the item names."""
+        return ()
 
 
 class TaskOptions(Wire):

@@ -5,7 +5,7 @@ for a task without long items: it reads texts at once.
 """
 
 import math
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -59,12 +59,17 @@ class RunnerWork:
 #: The core of a runner outside a worker.
 NO_CORE = Core("local", 0)
 
+#: Returns the bytes and the type of a file that an item names, from its URL or id, the item's owner, and the most bytes
+#: by the model's own bound, if any. Raises a CorelaneError for which the item fails.
+Fetch = Callable[[str, str, int | None], tuple[bytes, str]]
+
 
 @dataclass(frozen=True, slots=True)
 class RunnerLimits:
     """Limits of a runner: the time of one batch, tokens of cached texts, windows of a query, bytes of an output.
 
-    ``handlers`` are the handlers that may be imported, ``handler_frames`` says whether callers see where one failed.
+    ``handlers`` are the handlers that may be imported, ``handler_frames`` says whether callers see where one failed,
+    and ``fetch`` gets files.
     """
 
     latency_target_s: float = math.inf
@@ -74,6 +79,7 @@ class RunnerLimits:
     handlers: tuple[str, ...] = ()
     handler_frames: bool = False
     core: Core = NO_CORE
+    fetch: Fetch | None = None
 
 
 UNLIMITED = RunnerLimits()

@@ -53,7 +53,7 @@ class WebhookRefused(InvalidInput, code="webhook_refused"):
 
 
 class UrlRefused(InvalidInput, code="url_refused"):
-    """The job's `input_url` or `output_url` begins with none of the URLs that the operator allows."""
+    """An `input_url`, `output_url` or file's URL of an item begins with none that the operator allows."""
 
 
 class IdempotencyKeyReused(InvalidInput, code="idempotency_key_reused"):
@@ -232,7 +232,7 @@ class ItemsLost(CorelaneError, code="items_lost"):
 
 
 class InputFailed(CorelaneError, code="input_failed"):
-    """A job's input could not be read from its URL: mend it, and retry the job."""
+    """A job's input, or a file that an item names, could not be read: mend it, and retry the job."""
 
 
 class OutputFailed(CorelaneError, code="output_failed"):

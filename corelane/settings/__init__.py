@@ -104,7 +104,9 @@ class Settings(GroupedFields):
         ge=1,
         description="Most windows read of one item, which fails beyond; 2,000,000 characters of English have 2,000.",
     )
-    max_item_bytes: int = Field(8 * 1024**2, ge=1024, description="Most bytes of a handler's item, as JSON.")
+    max_item_bytes: int = Field(
+        8 * 1024**2, ge=1024, description="Most bytes of a handler's item, as JSON, and of each file that it names."
+    )
     max_output_bytes: int = Field(
         1024**2, ge=1024, description="Most bytes of a handler's output for an item, as JSON."
     )

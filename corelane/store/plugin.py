@@ -1,6 +1,6 @@
 """The plugin interface of the store: what a plugin with data of its own in Redis adds to the upkeep of all data."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from corelane.plugin import Plugin
@@ -25,6 +25,17 @@ class StorePlugin(Plugin):
         ``name`` is the name of the field. A URL that no plugin handles is refused.
         """
         return False
+
+    async def check_files(self, settings: "Settings", store: "JobStore", names: Mapping[str, str], owner: str) -> bool:
+        """Return whether this plugin fetches what items name; raise the error that refuses one.
+
+        ``names`` are the URLs and ids of files, each with its place. If no plugin fetches them, they are refused.
+        """
+        return False
+
+    def fetch(self, settings: "Settings") -> "Callable[[str, str, int | None], tuple[bytes, str]] | None":
+        """Return what fetches the files that items name (``corelane.engine.task.Fetch``), if this plugin does."""
+        return None
 
     async def gauges(self, link: "CommonLink") -> "Sequence[MetricSample]":
         """Return the plugin's samples for ``/metrics``, read from Redis at each scrape."""

@@ -118,6 +118,7 @@ class Submitter:
             raise ValueError(f"{submission.id} is no id of service {self._settings.cell}")
         if submission.retry_of is None:
             await self.beside_others(submission, self.check_sizes)
+            await self._check_files(submission)
         if submission.input_url is not None:
             await self._check_url("input_url", submission.input_url, submission.owner)
         holder = None if once is None else await self._store.holder(once.key)
@@ -176,6 +177,21 @@ class Submitter:
             if await plugin.check_url(self._settings, self._store, name, url, owner):
                 return
         raise UrlRefused(f"this service takes no `{name}`")
+
+    async def _check_files(self, submission: Submission) -> None:
+        """Let the plugin for files check those that items name; raise InvalidInput if it refuses one, or there is none.
+
+        If bad items fail alone, so do these: the core that runs an item checks its files again.
+        """
+        head, items = submission.head, submission.items
+        if head.options.form is None or head.invalid_items == "fail":
+            return
+        names = {name: f"item {index}: " for index, item in enumerate(items) for name in item.files}
+        for plugin in installed(StorePlugin) if names else ():
+            if await plugin.check_files(self._settings, self._store, names, submission.owner):
+                return
+        if names:
+            raise UrlRefused("this service takes no files in items")
 
     def likely_default(self, task: str) -> str | None:
         """Return the default model if a job of this task may assume that it has the task, without a trip."""

@@ -13,14 +13,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest_httpserver import HTTPServer
 
+from corelane.client import Client
 from tests.tools.fleet import Fleet, start_fleet
 from tests.tools.snippets import ROOT
 from tests.tools.waiting import eventually
 
 PACKAGES = ROOT / "tests" / "tasks" / "handler" / "packages"
 
-ENVIRONMENT = {"CORELANE_HANDLERS": "shop.*", "PYTHONPATH": f"{PACKAGES}{os.pathsep}{ROOT}"}
+ENVIRONMENT = {
+    "CORELANE_HANDLERS": "shop.*",
+    "CORELANE_INPUT_URLS": "http://*/",
+    "CORELANE_REFERENCE_ALLOWED_NETWORKS": "127.0.0.0/8",
+    "PYTHONPATH": f"{PACKAGES}{os.pathsep}{ROOT}",
+}
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +103,21 @@ def test_outputs_that_look_like_results_reach_only_their_own_jobs(shop: Fleet) -
         assert found.status_code == 200, found.text
         results = found.json()["data"]
         assert [(result["index"], result["output"]) for result in results] == [(0, rows), (1, rows)]
+
+
+def test_files_that_items_name_are_fetched_by_the_worker(shop: Fleet, httpserver: HTTPServer, tmp_path: Path) -> None:
+    version = serve(shop, "Sizes", "sizes")
+    (tmp_path / "a.gif").write_bytes(b"GIF89a")
+    with Client(shop.url) as client:
+        kept = client.upload_file(tmp_path / "a.gif", "user_data")
+    httpserver.expect_request("/a").respond_with_data(b"12345", content_type="text/plain; charset=utf-8")
+    named = [httpserver.url_for("/a"), {"file_id": kept.id}, httpserver.url_for("/gone"), httpserver.url_for("/a")]
+    results = ask(shop, version, [{"image": each} for each in named])["results"]
+    [first, second, gone, last] = [result["output"] or result["error"] for result in results]
+    assert first == last == {"size": 5, "type": "text/plain"}
+    assert second == {"size": 6, "type": "image/gif"}
+    assert (gone["code"], "/gone: the server answered" in gone["detail"]) == ("input_failed", True), gone
+    assert sum(request.path == "/a" for request, _ in httpserver.log) <= 2, "a batch asks once"
 
 
 def test_item_of_another_form_is_refused_with_the_form_and_an_example(shop: Fleet) -> None:

@@ -1,6 +1,7 @@
 """The plugin `files`: files and batches, input and output by URL."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,6 +83,19 @@ class FilesPlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin):
 
         await check_url(settings, store, name, url, owner)
         return True
+
+    async def check_files(self, settings: "Settings", store: "JobStore", names: Mapping[str, str], owner: str) -> bool:
+        """Allow the files that items name, or raise the reason why one is refused."""
+        from corelane.plugins.files.references.item_files import check_files
+
+        await check_files(settings, store.link, names, owner)
+        return True
+
+    def fetch(self, settings: "Settings") -> "Callable[[str, str, int | None], tuple[bytes, str]]":
+        """Return what fetches the files that items name."""
+        from corelane.plugins.files.references.item_files import fetch
+
+        return partial(fetch, settings)
 
     def loops(self, queue: str, tools: "LoopTools") -> "Iterable[Loop]":
         """Return the keeper's loops: one runs batches, one reads and writes what jobs name by URL."""

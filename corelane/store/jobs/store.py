@@ -47,6 +47,11 @@ class JobStore:
         self._settings = settings
         self._writer = JobWriter(link, settings, bell)
 
+    @property
+    def link(self) -> CommonLink:
+        """Return the link to Redis, for a plugin's own records."""
+        return self._link
+
     async def admit(self, model: str, key: str = "", owner: str = PUBLIC) -> Admission:
         """Read the state of the fleet for an owner's job; the version is None if the model is unknown.
 

@@ -37,7 +37,7 @@ class Handler:
     max_batch: ClassVar[int] = 32
     max_batch_units: ClassVar[int | None] = None
 
-    #: The most bytes of an item as JSON; None is CORELANE_MAX_ITEM_BYTES, as is more.
+    #: The most bytes of an item as JSON, and of each file that it names; None is CORELANE_MAX_ITEM_BYTES, as is more.
     max_item_bytes: ClassVar[int | None] = None
 
     #: The longest time that ``predict`` may run, in seconds: then its process is replaced. None is no limit.

@@ -14,6 +14,7 @@ from pydantic.fields import FieldInfo
 
 from corelane.domain.job_requests import JobRequest
 from corelane.domain.jobs import ERROR, WINDOWS, Item, ItemError, Result, TaskOptions
+from corelane.tasks.handler.files import FILE_FORMAT, names_in
 from corelane.tasks.handler.values import json_text
 
 #: Most characters of a schema's sentence about a fault.
@@ -103,12 +104,17 @@ def forms_of(version: str, facts: Mapping[str, Any]) -> tuple[type[HandlerItem],
     )
 
     schema = facts["input_schema"]
+    names_files = FILE_FORMAT.encode() in orjson.dumps(schema)
 
     class VersionItem(HandlerItem):
         __doc__ = HandlerItem.__doc__
 
         names = tuple(name for name in schema.get("properties", {}) if _may_be_field(name))
         most_bytes = facts.get("max_item_bytes") or math.inf
+
+        @property
+        def files(self) -> Sequence[str]:
+            return tuple(names_in(self.model_extra, schema, schema.get("$defs", {}))) if names_files else ()
 
         @model_validator(mode="before")
         @classmethod

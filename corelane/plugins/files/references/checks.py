@@ -38,11 +38,11 @@ async def require_allowed(settings: Settings, name: str, url: str, owner: str) -
     fields, setting = settings.of(FilesFields), f"CORELANE_{name.upper()}S"
     allowed = fields.input_urls if name == "input_url" else fields.output_urls
     if not allowed:
-        raise UrlRefused(f"this service takes no `{name}`: its operator has not set {setting}")
+        raise UrlRefused(f"this service takes no such URL: its operator has not set {setting}")
     if not is_allowed(url, allowed, owner):
         raise UrlRefused(
-            f"`{name}` {without_query(url)[:200]!r} is refused: it begins with none of the URLs that the operator "
-            f"allows in {setting}, or is not the URL of one object"
+            f"the URL {without_query(url)[:200]!r} is refused: it begins with none of those that the operator allows "
+            f"in {setting}, or is not the URL of one object"
         )
     if not url.startswith("s3://"):
         # An unknown name is an OSError, as is a TimeoutError. Every later attempt checks again.

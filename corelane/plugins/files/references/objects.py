@@ -6,15 +6,15 @@ only through checked addresses.
 
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from corelane.domain.job_references import without_query
 from corelane.errors import InputFailed, OutputFailed, SetupError, UrlRefused
 from corelane.errors.extras import install_command
-from corelane.plugins.files.references.fetch import FetchFailed, get, put
+from corelane.plugins.files.references.fetch import INPUT_TIMEOUT_S, FetchFailed, get, put
 from corelane.plugins.files.references.urls import S3Object, is_allowed, parse_s3
 from corelane.plugins.files.settings import FilesFields
 from corelane.settings import Settings
@@ -36,23 +36,26 @@ class ReferenceFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """An object that is being read: its version, or an empty string, and its bytes from an offset on."""
+    """An object that is being read: its version, or an empty string, its bytes from an offset on, and its headers."""
 
     etag: str
     start: int
     chunks: Iterator[bytes]
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
-def open_object(settings: Settings, url: str, owner: str, start: int, etag: str) -> AbstractContextManager[Opened]:
-    """Open an object for reading from an offset on, or from its beginning if the server cannot do that.
+def open_object(
+    settings: Settings, url: str, owner: str, start: int = 0, etag: str = "", seconds: float = INPUT_TIMEOUT_S
+) -> AbstractContextManager[Opened]:
+    """Open an object for reading from an offset on, or from its beginning if the server cannot do that; http in time.
 
     Raise InputFailed if it cannot be read at all or no longer has that ``etag``, ReferenceFailed if another attempt may
     succeed.
     """
     if not is_allowed(url, settings.of(FilesFields).input_urls, owner):
-        raise InputFailed(f"{without_query(url)} is not allowed by CORELANE_INPUT_URLS of the keeper")
+        raise InputFailed(f"{without_query(url)} is not allowed by CORELANE_INPUT_URLS where it is read")
     where = parse_s3(url)
-    return _open_http(settings, url, owner, start, etag) if where is None else _open_s3(where, start, etag)
+    return _open_http(settings, url, owner, start, etag, seconds) if where is None else _open_s3(where, start, etag)
 
 
 @contextmanager
@@ -67,20 +70,20 @@ def _open_s3(where: S3Object, start: int, etag: str) -> Iterator[Opened]:
 
 
 @contextmanager
-def _open_http(settings: Settings, url: str, owner: str, start: int, etag: str) -> Iterator[Opened]:
+def _open_http(settings: Settings, url: str, owner: str, start: int, etag: str, seconds: float) -> Iterator[Opened]:
     asked = {"accept-encoding": "identity", "user-agent": "corelane"}
     if start:
         asked["range"] = f"bytes={start}-"
     allowed = settings.of(FilesFields).input_urls
     with (
         http_errors(InputFailed),
-        get(settings, url, asked, lambda target: is_allowed(target, allowed, owner)) as response,
+        get(settings, url, asked, lambda target: is_allowed(target, allowed, owner), seconds=seconds) as response,
     ):
         check_status(response.status, InputFailed)
         # Identifies the version of an object, if the server gives one.
         found = response.headers.get("etag") or response.headers.get("last-modified", "")
         require_same(etag, found)
-        yield Opened(found, start if response.status == 206 else 0, response.body)
+        yield Opened(found, start if response.status == 206 else 0, response.body, response.headers)
 
 
 def require_same(before: str, now: str) -> None:

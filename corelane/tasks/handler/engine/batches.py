@@ -18,7 +18,9 @@ from corelane.engine.task import Query, RunnerLimits, Window
 from corelane.errors import CorelaneError, CoreLost, OutputTooLarge, RunFailed, RuntimeLost
 from corelane.errors.sentences import first_fault
 from corelane.log import bind_lines, get_logger
+from corelane.tasks.handler.engine.fetching import fetch_all
 from corelane.tasks.handler.engine.thread import HandlerThread
+from corelane.tasks.handler.files import FileUrl
 from corelane.tasks.handler.interface import Handler
 from corelane.tasks.handler.values import BYTES, fault_in, is_deep, output_schema
 
@@ -48,6 +50,7 @@ class ItemToRun:
     query: Query
     windows: Sequence[Window]
     given: BaseModel
+    files: Sequence[FileUrl]
     options: BaseModel | None
     bucket: Bucket
 
@@ -75,10 +78,14 @@ class HandlerModel:
         self._has_bytes = BYTES in schema and "ser_json_bytes" not in handler.Output.model_config
 
     def run(self, batch: WindowBatch) -> BatchOutputs:
-        """Run a batch; raises RunFailed, or RuntimeLost if it takes too long."""
+        """Run a batch; raises RunFailed, or RuntimeLost if it takes too long. An item without its files fails alone."""
         items, limit_s = cast(HandlerBatch, batch).items, self.handler.timeout_s
+        names_files = any(item.files for item in items)
+        failed = fetch_all(self._limits.fetch, items, self.handler.max_item_bytes) if names_files else {}
+        left = [item for number, item in enumerate(items) if number not in failed]
+        made = iter(self.thread.call(lambda: self._predict(left), limit_s, f": {limit_s} s") if left else ())
         outputs = BatchOutputs()
-        outputs.found = self.thread.call(lambda: self._predict(items), limit_s, f": {limit_s} s")
+        outputs.found = [failed[number] if number in failed else next(made) for number in range(len(items))]
         return outputs
 
     def _predict(self, items: Sequence[ItemToRun]) -> list[Found]:

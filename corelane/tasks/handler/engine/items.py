@@ -14,6 +14,7 @@ from corelane.engine.task import Query, Ready, Result, RunnerWork, TaskEngine, W
 from corelane.errors import CorelaneError, InvalidInput
 from corelane.errors.sentences import first_fault
 from corelane.tasks.handler.engine.batches import BatchOutputs, HandlerBatch, HandlerBucket, HandlerModel, ItemToRun
+from corelane.tasks.handler.files import FileUrl
 
 #: The length of a bucket that holds any item.
 ANY_LENGTH = 1 << 62
@@ -43,14 +44,15 @@ class HandlerEngine(TaskEngine[ItemToRun]):
     def _item(self, query: Query) -> ItemToRun:
         given = query.options.by_name()
         options = self._options(query, given)
-        item = self._read(query, "Input", orjson.loads(query.text))
+        files: list[FileUrl] = []
+        item = self._read(query, "Input", orjson.loads(query.text), files)
         try:
             units = min(MOST_UNITS, max(1, int(self._handler.units(item))))
         except (Exception, GeneratorExit) as error:
             raise self._model.raised("units", error, [query]) from None
         key = orjson.dumps(given, option=orjson.OPT_SORT_KEYS).decode()
         bucket = HandlerBucket(ANY_LENGTH, self.bucket.rows, key)
-        return ItemToRun(query, (Window(0, units, units),), item, options, bucket)
+        return ItemToRun(query, (Window(0, units, units),), item, files, options, bucket)
 
     def _options(self, query: Query, given: dict[str, Any]) -> BaseModel | None:
         if self._handler.Options is None:
@@ -59,9 +61,9 @@ class HandlerEngine(TaskEngine[ItemToRun]):
             return None
         return self._read(query, "Options", given)
 
-    def _read(self, query: Query, form: str, value: Any) -> BaseModel:
+    def _read(self, query: Query, form: str, value: Any, files: list[FileUrl] | None = None) -> BaseModel:
         try:
-            found: BaseModel = getattr(self._handler, form).model_validate(value)
+            found: BaseModel = getattr(self._handler, form).model_validate(value, context=files)
         except ValidationError as error:
             raise InvalidInput(f"{'options: ' if form == 'Options' else ''}{first_fault(error)}") from None
         except (Exception, GeneratorExit) as error:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field, RootModel, field_validator
 
-from corelane import Handler
+from corelane import FileUrl, Handler
 from corelane.errors import InvalidInput, Unavailable
 
 GOOD, BAD = {"clean", "good", "kind"}, {"bad", "dirty", "rude"}
@@ -133,6 +133,20 @@ class Translator(Handler):
     def predict(self, items: list[Text], options: Options) -> list[Label]:
         self.batches.append([item.text for item in items])
         return [Label(label=f"{options.language}:{item.text}") for item in items]
+
+
+class Sizes(Handler):
+    """Gives the size and the type of a file."""
+
+    class Input(BaseModel):
+        image: FileUrl
+
+    class Output(BaseModel):
+        size: int
+        type: str
+
+    def predict(self, items: list[Input]) -> list[dict[str, Any]]:
+        return [{"size": len(item.image.bytes), "type": item.image.content_type} for item in items]
 
 
 class Writer(Sentiment):

@@ -1,0 +1,41 @@
+"""The files that a batch's items name: fetched before ``predict``, each once, many at a time."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from corelane.engine.task import Fetch
+from corelane.errors import CorelaneError, InputFailed
+from corelane.tasks.handler.files import FileUrl
+
+if TYPE_CHECKING:
+    from corelane.tasks.handler.engine.batches import ItemToRun
+
+#: Most files that are fetched at a time: a batch of the default size waits no longer than for its slowest.
+AT_ONCE = 32
+
+
+def fetch_all(fetch: Fetch | None, items: "Sequence[ItemToRun]", own_most: int | None) -> dict[int, CorelaneError]:
+    """Fetch what items name and is not here yet; return the errors, by number, of items whose files are not to be had.
+
+    ``own_most`` are the most bytes of a file by the handler's own bound. Owners share no file: each may name others.
+    """
+    wanted: defaultdict[tuple[str, str], list[tuple[int, FileUrl]]] = defaultdict(list)
+    for number, item in enumerate(items):
+        for file in item.files:
+            if file.fetched is None:
+                wanted[item.query.owner, file.name].append((number, file))
+    if fetch is None:
+        none = InputFailed("nothing here fetches the files that items name: the plugin `files` does, in workers")
+        return {number: none for asking in wanted.values() for number, _ in asking}
+    failed: dict[int, CorelaneError] = {}
+    with ThreadPoolExecutor(AT_ONCE, "fetch") as pool:
+        found = [pool.submit(fetch, name, owner, own_most) for owner, name in wanted]
+        for future, asking in zip(found, wanted.values(), strict=True):
+            for number, file in asking:
+                try:
+                    file.fetched, file.content_type = future.result()
+                except CorelaneError as error:
+                    failed[number] = error
+    return failed

@@ -105,9 +105,8 @@ def test_form_is_that_of_the_model_s_task(console: TestClient, bench: Bench, cor
     assert f'<option value="{version}" data-task="{task}" selected>' in page
     sample = console.get("/console/ask", params={"model": version, "sample": "example"}).text
     assert task == "question-answering" or written(TASKS[task].example.get("text", "")) in sample
-    filled = console.get(
-        "/console/ask", params={"model": version} | form_of(dict.fromkeys(TASKS[task].item.model_fields, XSS))
-    )
+    given = {"model": version} | form_of(dict.fromkeys(TASKS[task].item.model_fields, XSS))
+    filled = console.get("/console/ask", params=given)
     assert_shown(filled.text, [])
     assert "&lt;script&gt;" in filled.text
 
@@ -244,10 +243,8 @@ def test_form_of_a_handler_is_that_of_its_schemas(console: TestClient, bench: Be
     page = console.get("/console/ask", params={"model": version, "sample": "example"}).text
     assert_shown(page, [told, "How many.", f"{version} · handler", "Ka"])
     form = form_of({"model": "Ka", "doors": "5"}) | {"model": version, "task": "handler", "options.top": "4"}
-    assert read_item(TASKS["handler"].of_version(version, {"facts": facts}), version, form) == (
-        {"model": "Ka", "doors": 5},
-        {"model": version, "options": {"top": 4}},
-    )
+    found = read_item(TASKS["handler"].of_version(version, {"facts": facts}), version, form)
+    assert found == ({"model": "Ka", "doors": 5}, {"model": version, "options": {"top": 4}})
     wrong = console.post("/console/ask", data=form | {"item.doors": "4"}, headers={"HX-Request": "true"})
     assert (wrong.status_code, "doors: 4 is not one of" in wrong.text) == (422, True)
 

@@ -30,16 +30,23 @@ LINE_HEAD = b'{"index":'
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
-#: The complete results of an output, or None for its header, each with its size in bytes.
-Results = Iterator[tuple[dict[str, Any] | None, int]]
-
 
 @dataclass(frozen=True, slots=True)
 class NumberedLine:
-    """One line of the input that is not blank: its position among all lines, and its text."""
+    """One line of the input that is not blank: its position among all lines, and its text.
+
+    A row of a table that cannot be read has a problem in place of a text.
+    """
 
     index: int
     text: bytes
+    place: str = ""
+    problem: str = ""
+
+    @property
+    def called(self) -> str:
+        """What sentences call the line: counted from 1."""
+        return self.place or f"line {self.index + 1}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +81,15 @@ class OutputState:
         self.empty += not has_failed and next(islice(result.values(), 3, None)) is None
 
 
-@dataclass(frozen=True, slots=True)
-class LineFormat:
-    """One format of items and results; ``results`` raises ValueError for an output that no such run wrote."""
-
-    number: Callable[[Iterable[bytes]], Iterator[NumberedLine]]
-    results: Callable[[Iterable[bytes]], Results]
-    write: Callable[[dict[str, Any]], bytes]
-    header: bytes = b""
-
-
 def read_line(task: Task, raw: NumberedLine, ids: EarlierIds | None = None) -> ParsedLine:
     """Parse a line; a problem names its line, counted from 1. ``ids``, if given, are those of the lines before."""
 
     def problem(text: str, item_id: object = None) -> ParsedLine:
         kept_id = item_id if isinstance(item_id, str) else None
-        return ParsedLine(raw.index, kept_id, None, f"line {raw.index + 1}{text}")
+        return ParsedLine(raw.index, kept_id, None, f"{raw.called}{text}")
 
+    if raw.problem:
+        return problem(f" {raw.problem}")
     try:
         value = orjson.loads(raw.text)
     except orjson.JSONDecodeError as error:
@@ -104,7 +103,7 @@ def read_line(task: Task, raw: NumberedLine, ids: EarlierIds | None = None) -> P
     *_, text_id = task.parts(item)
     if text_id is not None:
         return problem(f": {no_text(text_id)}", item.id)
-    if ids and item.id is not None and (before := ids.first(item.id, f"line {raw.index + 1}")) is not None:
+    if ids and item.id is not None and (before := ids.first(item.id, raw.called)) is not None:
         return problem(f" {same_id(item.id, before)}", item.id)
     return ParsedLine(raw.index, item.id, item)
 
@@ -139,7 +138,7 @@ def refuse_others(task: Task, lines: Iterator[NumberedLine]) -> Iterator[Numbere
         raise InvalidInput(f"these are no items of {task.name}: give them to a model by `corelane run MODEL FILE`")
     cells = first.text.replace(b'"', b"").decode(errors="replace").strip().split(",")
     if len(cells) > 1 and task.item.model_fields.keys() >= set(cells):
-        hint = "give --csv" if is_default else "items are lines of JSON"
+        hint = "give --csv" if is_default else "name it by the ending .csv"
         raise InvalidInput(f"the first line is the header of a table: {hint}")
     return chain([first], lines)
 
@@ -168,17 +167,17 @@ def results_of(
     yield from map(refused, pending)
 
 
-def read_output(stream: Iterable[bytes], form: LineFormat) -> OutputState:
+def read_output(stream: Iterable[bytes]) -> OutputState:
     """Return the state of an existing output; raise InvalidInput if no run of this command wrote it."""
     kept = OutputState()
     try:
-        for result, size_bytes in form.results(stream):
-            if result is None:
-                kept.size_bytes += size_bytes
-            elif result["index"] <= kept.index:
-                raise ValueError("indexes rise")
-            else:
-                kept.add(result, size_bytes)
+        for text in stream:
+            if text.endswith(b"\n"):
+                if (result := orjson.loads(text))["index"] <= kept.index:
+                    raise ValueError("indexes rise")
+                kept.add(result, len(text))
+            elif not (text.startswith(LINE_HEAD) or LINE_HEAD.startswith(text)):
+                raise ValueError("not a torn line of ours")
     except (ValueError, KeyError, TypeError):
         raise InvalidInput(
             f"the output exists and line {kept.lines + 1} of it is not a result of such a run; "
@@ -219,14 +218,3 @@ def number_lines(stream: Iterable[bytes]) -> Iterator[NumberedLine]:
 def write_line(result: dict[str, Any]) -> bytes:
     """Return a result, given as plain data, as a line of the output."""
     return orjson.dumps(result, option=orjson.OPT_APPEND_NEWLINE)
-
-
-def _read_lines(stream: Iterable[bytes]) -> Results:
-    for text in stream:
-        if text.endswith(b"\n"):
-            yield orjson.loads(text), len(text)
-        elif not (text.startswith(LINE_HEAD) or LINE_HEAD.startswith(text)):
-            raise ValueError("not a torn line of ours")
-
-
-JSON_LINES = LineFormat(number_lines, _read_lines, write_line)

@@ -10,11 +10,10 @@ are found again and not asked twice. A resume with other options is refused. Wit
 the output are asked again. Items at a URL are read by the service, in one job.
 """
 
-import fcntl
 import secrets
 import sys
 import time
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -26,48 +25,44 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import orjson
 from rich.console import Console
 
-from corelane.cli.item_lines import (
-    LineFormat,
-    OutputState,
-    read_line,
-    read_output,
-    refuse_others,
-    results_of,
-    skip_answered,
-)
-from corelane.cli.progress import LOOK_S, Meter, count_ahead, count_lines, following
+from corelane.cli.item_lines import OutputState, read_line, read_output, results_of, skip_answered, write_line
+from corelane.cli.progress import LOOK_S, Meter, count_lines, following
+from corelane.cli.run_output import RunFile, RunOutput
 from corelane.cli.service import LONG_PATIENCE_S, connect
+from corelane.cli.tables.forms import STANDARD, Contents, Form, form_of, opened
 from corelane.cli.waiting import WaitNotice
 from corelane.domain.jobs import EarlierIds, Item, JobStatus, Result
 from corelane.errors import CorelaneError, InvalidInput, SetupError
 from corelane.tasks.task import Task
 
 if TYPE_CHECKING:
+    from corelane.cli.tables.reading import Source
     from corelane.client import Client
     from corelane.client.bulk import BulkState
     from corelane.client.endpoints import JobParts
 
-STANDARD = Path("-")
-
-#: The name of a run file is the name of its output with this ending.
-SUFFIX = ".run"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinesRun:
-    """One run of a command over its lines: where they are and in which form, and what is asked with all of them."""
+    """One run of a command over its lines: where they are, and what is asked with all of them."""
 
     task: Task
     parts: "JobParts"
     source: Path
     output: Path
-    read: LineFormat
-    write: LineFormat
     url: str | None
     jobs: int
     overwrite: bool
     console: Console
     quiet: bool
+    #: The model as the service describes it, where it was asked.
+    info: Mapping[str, Any] = field(default_factory=dict)
+    #: Columns of a table by another name, as FIELD=COLUMN.
+    mapped: Sequence[str] = ()
+    #: The form of input and output, whatever they are named.
+    form: Form | None = None
+    #: How a result is written on standard output.
+    show: Callable[[dict[str, Any]], bytes] = write_line
     #: Whether the summary is printed as JSON.
     as_json: bool = False
     #: What options of a job are called on the command line, where that is another name.
@@ -80,9 +75,31 @@ class LinesRun:
             if (asked := as_url(self.source)) is not None:
                 return self._run_by_reference(client, asked)
             check_files(self.source, self.output)
-            opened = nullcontext(sys.stdin.buffer) if self.source == STANDARD else self.source.open("rb")
-            with opened as source, _open_output(self.output) as sink:
-                return self._send(client, source, sink)
+            with self._open_source() as source, self._output.open() as sink:
+                before = None if self.overwrite else self._output.joined_before(sink, self._asks, source, self.names)
+                if before is not None:
+                    return self._summarize(before, 0, 0.0)
+                kept, meter = self._send(client, source, sink)
+                if self._output.is_joined:
+                    self._say(f"writing {self.output}")
+                    self._output.join(self.task, source, sink, kept)
+                return self._summarize(kept, kept.lines - meter.before, time.monotonic() - meter.started)
+
+    @property
+    def _output(self) -> RunOutput:
+        read = self.form or form_of(self.source)
+        return RunOutput(self.output, self.form or form_of(self.output), read.is_table)
+
+    @contextmanager
+    def _open_source(self) -> Iterator["Source"]:
+        """Open the items; raise InvalidInput if they are not of this model, or its results not of the output's form."""
+        from corelane.cli.tables.reading import open_source
+        from corelane.cli.tables.writing import check_output
+
+        form = self.form or form_of(self.source)
+        check_output(self._output.form.contents, self.task, self.info)
+        with opened(self.source, form) as stream:
+            yield open_source(stream, self.source, form.contents, self.task, self.info, self.mapped)
 
     def _say(self, sentence: str) -> None:
         """Print a line on standard error for a person who waits."""
@@ -96,27 +113,25 @@ class LinesRun:
         else:
             self._say(sentence)
 
-    def _send(self, client: "Client", source: BinaryIO, sink: BinaryIO) -> bool:
-        """Send the lines that are not in the output yet, writing complete lines; return whether no line failed."""
+    def _send(self, client: "Client", source: "Source", sink: BinaryIO) -> tuple[OutputState, Meter]:
+        """Send the lines that are not in the output yet, writing complete lines; return what it has now."""
         from corelane.client.bulk import BulkState
 
-        has_file = self.output != STANDARD
-        total = None if self.quiet else count_ahead(source, self.read.number)
-        raw_lines = refuse_others(self.task, self.read.number(source))
-        kept = read_output(sink, self.write) if has_file and not self.overwrite else OutputState()
+        has_file = self._output.has_file
+        total = None if self.quiet else source.count()
+        raw_lines = source.lines()
+        kept = read_output(sink) if has_file and not self.overwrite else OutputState()
         run = self._open_run(kept.lines)
         again = skip_answered(self.task, raw_lines, kept, run.lines)
         if has_file:
             sink.truncate(kept.size_bytes)
-        if not kept.size_bytes:
-            sink.write(self.write.header)
-            kept.size_bytes = len(self.write.header)
         if kept.lines:
             self._say(f"resuming after {count_lines(kept.lines)} answered before")
         meter = Meter(BulkState(), total, kept.lines, run.lines, run.is_resumed)
         # If results go to the terminal, a bar would stand between them.
         has_bar = self.console.is_terminal and not self.quiet and (has_file or not sys.stdout.isatty())
         lines = map(partial(read_line, self.task, ids=EarlierIds()), chain(again, raw_lines))
+        write = write_line if has_file or self._output.is_joined else self.show
         try:
             with ExitStack() as stack:
                 look = partial(meter.state.look, stack.enter_context(connect(self.url, patience_s=0)))
@@ -128,14 +143,17 @@ class LinesRun:
                     meter.at += 1
                     if meter.at > meter.before:
                         plain = result.model_dump(mode="json")
-                        text = self.write.write(plain)
+                        text = write(plain)
                         kept.add(plain, len(text))
                         sink.write(text)
                         sink.flush()
         except (KeyboardInterrupt, CorelaneError, OSError):
             self._say(self._stopped(self._count_written(sink, kept), meter.state))
             raise
-        answered, elapsed_s = kept.lines - meter.before, time.monotonic() - meter.started
+        return kept, meter
+
+    def _summarize(self, kept: OutputState, answered: int, elapsed_s: float) -> bool:
+        """Print what the output has; return whether no result failed."""
         counts = {"answered": kept.lines - kept.failed - kept.empty}
         counts |= {f"without {self.task.output}": kept.empty, "failed": kept.failed}
         said = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
@@ -152,23 +170,30 @@ class LinesRun:
 
         Raises InvalidInput if the output was begun with other options.
         """
-        options: Any = self.parts["options"]
-        head = {name: value for name, value in self.parts.items() if name != "options"}
-        asks = orjson.loads(orjson.dumps(head | (options or {})))
-        path = None if self.output == STANDARD else self.output.with_name(self.output.name + SUFFIX)
-        if path is not None and not self.overwrite:
-            with suppress(FileNotFoundError, orjson.JSONDecodeError, TypeError):
-                run = RunFile(path, **orjson.loads(path.read_bytes()), is_resumed=True)
-                if kept_lines and (differ := differences(run.asks, asks, self.names)):
-                    raise InvalidInput(
-                        f"{self.output} was begun otherwise: {differ}. Resume it with what it was begun with, name "
-                        "another output, or start over with --overwrite"
-                    )
-                if run.asks == asks and 0 <= run.lines <= kept_lines:
-                    return run
-        run = RunFile(path, asks, f"batch-{secrets.token_hex(6)}", kept_lines)
+        run = None if self.overwrite else self._output.read_run()
+        if kept_lines and run is not None:
+            run.require_same(self._asks, self.output, self.names)
+        if run is not None and run.asks == self._asks and 0 <= run.lines <= kept_lines:
+            return run
+        run = RunFile(self._output.run_path, self._asks, f"batch-{secrets.token_hex(6)}", kept_lines)
         run.write()
         return run
+
+    @property
+    def _parts(self) -> "JobParts":
+        """The parts of each job."""
+        options: Any = self.parts["options"]
+        packed = self.task.packed if self._output.form.contents in (Contents.PARQUET, Contents.NPY) else {}
+        return {**self.parts, "options": {**packed, **(options or {})}}
+
+    @property
+    def _asks(self) -> dict[str, Any]:
+        """What is asked with each item."""
+        options: Any = self._parts["options"]
+        head = {name: value for name, value in self.parts.items() if name != "options"}
+        mapped = {"map": sorted(self.mapped)} if self.mapped else {}
+        asks: dict[str, Any] = orjson.loads(orjson.dumps(head | mapped | options))
+        return asks
 
     def _ask(
         self, client: "Client", run: "RunFile", meter: "Meter", items: Iterator[Item]
@@ -192,7 +217,7 @@ class LinesRun:
             jobs_in_flight=self.jobs,
             run=None if run.path is None else NamedRun(run.name, run.items, reached),
             state=meter.state,
-            **self.parts,
+            **self._parts,
         )
 
     def _count_written(self, sink: BinaryIO, kept: OutputState) -> int:
@@ -220,6 +245,10 @@ class LinesRun:
         """Submit one job of the items at a URL; write its results to the output; return whether all was answered."""
         if self.overwrite:
             raise InvalidInput("items at a URL are read by the service: leave out --overwrite")
+        if self.form or self.mapped or (as_url(self.output) is None and form_of(self.output) != Form()):
+            raise InvalidInput(
+                "items at a URL are lines that the service reads: leave out --csv and --map, and write .jsonl"
+            )
         target = as_url(self.output)
         if target is None and self.output != STANDARD and self.output.exists():
             raise InvalidInput(f"{self.output} exists: results of items at a URL go into a new file")
@@ -268,52 +297,3 @@ def _file_errors() -> Iterator[None]:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise SetupError(f"{where}{error.strerror or error}") from None
-
-
-@contextmanager
-def _open_output(path: Path) -> Iterator[BinaryIO]:
-    """Open the output for reading and appending, locked against other runs."""
-    if path == STANDARD:
-        yield sys.stdout.buffer
-        return
-    with path.open("a+b") as sink:
-        try:
-            fcntl.flock(sink, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InvalidInput(f"another command is writing {path}") from None
-        sink.seek(0)
-        yield sink
-
-
-@dataclass(slots=True)
-class RunFile:
-    """A run: its options, its name, and the lines and items before its oldest unfinished job."""
-
-    path: Path | None
-    asks: dict[str, Any]
-    name: str
-    lines: int = 0
-    items: int = 0
-    #: Whether an earlier command began the run.
-    is_resumed: bool = False
-
-    def write(self) -> None:
-        """Write the file to disk, completely or not at all."""
-        if self.path is None:
-            return
-        temporary = self.path.with_name(self.path.name + ".new")
-        temporary.write_bytes(
-            orjson.dumps({"asks": self.asks, "name": self.name, "lines": self.lines, "items": self.items})
-        )
-        temporary.replace(self.path)
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """Return the options that differ, as they are typed on the command line."""
-    shown = {"None": "not given", "[]": "not given", "False": "given"}
-    values = {name: [str(each.get(name)) for each in (before, now)] for name in sorted({*before, *now})}
-    return "; ".join(
-        f"{names.get(name, '--' + name.replace('_', '-'))} was {shown.get(old, old)}, now it is {shown.get(new, new)}"
-        for name, (old, new) in values.items()
-        if old != new
-    )

@@ -24,6 +24,12 @@ PriorityOption = Annotated[Priority, typer.Option(help="Jobs of higher priority 
 OutputOption = Annotated[
     Path, typer.Option("--output", "-o", help="Where results go; an interrupted run resumes an existing file.")
 ]
+MapOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map", metavar="FIELD=COLUMN", help="Read a field of the item from a table's column; may be repeated."
+    ),
+]
 JobsOption = Annotated[int, typer.Option(min=1, max=64, help="Jobs in flight at a time.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Start over, dropping an existing output.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")]

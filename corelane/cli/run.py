@@ -1,11 +1,12 @@
-"""``corelane run``: one item or lines of items for a model of any task, and their results in the same order.
+"""``corelane run``: one item, or lines or a table of items, for a model of any task; results in the same order.
 
 The model's task defines what an item is. One item is given by its fields, or as a text if that is all it needs. Lines
 come from a file, standard input or a URL. Results are shown one a line, or written as JSON; an output file is resumed.
+An argument that is a path, or ends like a file, is never taken for a text.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,15 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from corelane.cli.item_lines import JSON_LINES, LineFormat
-from corelane.cli.lines_run import STANDARD, LinesRun, as_url
+from corelane.cli.item_lines import write_line
+from corelane.cli.lines_run import LinesRun, as_url
 from corelane.cli.one_item import check, result_for
-from corelane.cli.options import JobsOption, OutputOption, OverwriteOption, PriorityOption, QuietOption
+from corelane.cli.options import JobsOption, MapOption, OutputOption, OverwriteOption, PriorityOption, QuietOption
 from corelane.cli.output import error_console, plain, print_line
 from corelane.cli.service import LONG_PATIENCE_S, PATIENCE_S, UrlOption, connect
+from corelane.cli.tables.forms import ENDINGS, PACKED, STANDARD, form_of
 from corelane.cli.waiting import WaitNotice
 from corelane.domain.jobs import DEFAULT_TASK, JobStatus, Priority
 from corelane.errors import InvalidInput
+from corelane.errors.sentences import unknown_name
 from corelane.tasks.registry import task_named
 from corelane.tasks.task import Task
 
@@ -31,8 +34,13 @@ if TYPE_CHECKING:
 #: A field as an argument: its name, and its value as text, or as JSON behind `:=`.
 FIELD = re.compile(r"([A-Za-z_]\w*)(:?=)(.*)", re.DOTALL)
 
-#: Endings of files of lines.
-LINES = (".jsonl", ".ndjson")
+#: What is meant as the name of a file: one word with an ending or from a folder on, or any name with an ending we read.
+FILE = re.compile(
+    r"\S*\.[A-Za-z][A-Za-z0-9]{1,7}|(?:\.{0,2}|~)/\S*|.*(?:"
+    + "|".join(map(re.escape, ENDINGS))
+    + rf")(?:{re.escape(PACKED)})?",
+    re.IGNORECASE,
+)
 
 
 def run(
@@ -43,9 +51,10 @@ def run(
     item: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TEXT | FIELD=VALUE… | FILE.jsonl | -]",
-            help="One item: its text, or its fields (repeat one for a list; FIELD:=JSON). Or lines of items: a "
-            "file, s3://… or https://…, or - for stdin, the default.",
+            metavar="[TEXT | FIELD=VALUE… | FILE | -]",
+            help="One item: its text, or its fields (repeat one for a list; FIELD:=JSON). Or a file of items: "
+            ".jsonl .csv .tsv .parquet .npy, each perhaps with .gz; lines at s3://… or https://…, or - for stdin, the "
+            "default.",
         ),
     ] = None,
     options: Annotated[
@@ -53,6 +62,7 @@ def run(
         typer.Option("--option", "-O", metavar="NAME=VALUE", help="An option of the model's task; may be repeated."),
     ] = None,
     output: OutputOption = STANDARD,
+    mapped: MapOption = None,
     url: UrlOption = None,
     priority: PriorityOption = Priority.NORMAL,
     jobs: JobsOption = 4,
@@ -72,9 +82,10 @@ def run(
     if source is None and output != STANDARD:
         raise InvalidInput("--output is for results of lines: that of one item is printed, with --json as JSON")
     # A run that resumes waits for its service, a new one tells at once that there is none.
-    patience_s = LONG_PATIENCE_S if output.exists() else PATIENCE_S
+    patience_s = LONG_PATIENCE_S if output.with_name(f"{output.name}.run").exists() else PATIENCE_S
     with connect(url, patience_s=patience_s, on_wait=WaitNotice(console, quiet)) as client:
-        task = task_named(client.get_model(model).get("task", DEFAULT_TASK))
+        info = client.get_model(model)
+        task = task_named(info.get("task", DEFAULT_TASK))
         if source is None:
             sent = read_item(task, given)
             result = result_for(client, sent, parts, console)
@@ -89,8 +100,9 @@ def run(
         parts=parts,
         source=source,
         output=output,
-        read=JSON_LINES,
-        write=JSON_LINES if as_json or output != STANDARD else readable(task),
+        info=info,
+        mapped=mapped or (),
+        show=write_line if as_json else readable(task),
         url=url,
         jobs=jobs,
         overwrite=overwrite,
@@ -116,15 +128,29 @@ def run_here(
 
 
 def source_of(given: list[str]) -> Path | None:
-    """Return where the lines are; None if the arguments are one item. Raises InvalidInput if there is no such file."""
+    """Return where the items are; None if the arguments are one item.
+
+    Raises InvalidInput for what looks like a file and cannot be read.
+    """
     path = Path(given[0])
     if len(given) > 1 or (given == ["-"] or as_url(path) is not None):
         return path if len(given) == 1 else None
-    if given[0].endswith(LINES) and not FIELD.fullmatch(given[0]):
-        if not path.is_file():
-            raise InvalidInput(f"there is no file {path}")
-        return path
-    return None
+    is_there = False
+    # A text may be too long for a name, or have characters that none has.
+    with suppress(OSError, ValueError):
+        is_there = path.exists()
+    if not is_there and (FIELD.fullmatch(given[0]) or not FILE.fullmatch(given[0])):
+        return None
+    as_item = f"Is it a text: give it with its field, as in text={given[0]!r}"
+    if not is_there:
+        raise InvalidInput(f"there is no file {path}. {as_item}")
+    if path.is_dir():
+        raise InvalidInput(f"{path} is a folder: name a file in it. {as_item}")
+    try:
+        form_of(path)
+    except InvalidInput as error:
+        raise InvalidInput(f"{error}. {as_item}") from None
+    return path
 
 
 def read_item(task: Task, given: list[str]) -> dict[str, Any]:
@@ -133,6 +159,9 @@ def read_item(task: Task, given: list[str]) -> dict[str, Any]:
     found = [FIELD.fullmatch(each) for each in given]
     if all(each is not None and (each[1] in task.item.model_fields or not needed) for each in found):
         return read_fields(given, as_json=False)
+    if len(given) == 1 and found[0] is not None:
+        there = unknown_name("field", found[0][1], task.item.model_fields)
+        raise InvalidInput(f"{given[0][:64]!r}: {there}. Give a text of this form with its field, as in text='a=b'")
     if len(given) == 1 and len(needed) == 1:
         return {needed[0]: given[0]}
     with suppress(orjson.JSONDecodeError):
@@ -168,8 +197,8 @@ def read_fields(given: Iterable[str], *, as_json: bool) -> dict[str, Any]:
     return {name: values if len(values) > 1 else values[0] for name, values in fields.items()}
 
 
-def readable(task: Task) -> LineFormat:
-    """Return the form of results for a terminal: a line each, with its id, or else its number."""
+def readable(task: Task) -> Callable[[dict[str, Any]], bytes]:
+    """Return what writes results for a terminal: a line each, with its id, or else its number."""
 
     def write(result: dict[str, Any]) -> bytes:
         name = result["index"] if result["id"] is None else result["id"]
@@ -177,4 +206,4 @@ def readable(task: Task) -> LineFormat:
         said = f"{result['status']}: {(result['error'] or {}).get('detail', '')}" if has_failed else task.line(result)
         return f"{plain(f'{name}: {said}')}\n".encode()
 
-    return LineFormat(JSON_LINES.number, JSON_LINES.results, write)
+    return write

@@ -6,6 +6,7 @@ share. The store, the API and the client carry items of any task: the text is al
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -43,6 +44,9 @@ class Task(ABC):
 
     #: The fields of a result that has no output.
     nothing: Mapping[str, Any]
+
+    #: Options by which results are smallest on their way into a table.
+    packed: Mapping[str, Any] = MappingProxyType({})
 
     #: What a result with a null output lacks, as summaries name it.
     output: str = "output"
@@ -118,6 +122,10 @@ class Task(ABC):
     def check_version(self, options: Any, version: str, summary: Mapping[str, Any]) -> None:
         """Raise InvalidInput if a version, as workers announced it, cannot do what options ask for."""
         raise NotImplementedError
+
+    def columns(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the output of a result by column of a table, as far as it is flat."""
+        return {name: result[name] for name in self.nothing}
 
     def line(self, result: Mapping[str, Any]) -> str:
         """Return the output of a result in one line, for a terminal."""

@@ -27,8 +27,6 @@ from typer.testing import CliRunner
 from corelane.cli import waiting as waiting_module
 from corelane.cli.commands import CommandGroup
 from corelane.cli.item_lines import (
-    JSON_LINES,
-    LineFormat,
     NumberedLine,
     ParsedLine,
     number_lines,
@@ -36,13 +34,13 @@ from corelane.cli.item_lines import (
     read_output,
     results_of,
     skip_answered,
+    write_line,
 )
 from corelane.cli.waiting import WaitNotice
 from corelane.client import Wait
 from corelane.domain.jobs import DEFAULT_TASK, Result
 from corelane.errors import InvalidInput, ServiceError, ServiceUnreachable
 from corelane.tasks.question_answering.cli.batch import batch
-from corelane.tasks.question_answering.cli.table import CSV
 from corelane.tasks.question_answering.wire import Question
 from corelane.tasks.registry import TASKS
 from corelane.tasks.results import model_result, unanswered_result
@@ -111,22 +109,20 @@ def locally(items: Iterable[Any]) -> Generator[Result, None, None]:
         yield model_result(found | {"no_answer_score": len(item.context or "") / 100}, "words@1")
 
 
-def resume(written: bytes, text: bytes, form: LineFormat = JSON_LINES) -> bytes:
+def resume(written: bytes, text: bytes) -> bytes:
     """Return the content, after a run, of an output that holds ``written``."""
-    kept = read_output(io.BytesIO(written), form)
-    lines = form.number(io.BytesIO(text))
+    kept = read_output(io.BytesIO(written))
+    lines = number_lines(io.BytesIO(text))
     skip_answered(QA, lines, kept)
-    head = written[: kept.size_bytes] or form.header
     answers = results_of(QA, map(partial(read_line, QA), lines), locally)
-    return head + b"".join(form.write(result.model_dump(mode="json")) for result in answers)
+    return written[: kept.size_bytes] + b"".join(write_line(result.model_dump(mode="json")) for result in answers)
 
 
-@pytest.mark.parametrize(("form", "text", "lines"), [(JSON_LINES, QUESTIONS, 6), (CSV, CSV_QUESTIONS, 7)])
-def test_an_output_cut_at_any_byte_is_resumed_to_the_same_end(form: LineFormat, text: bytes, lines: int) -> None:
-    whole = resume(b"", text, form)
-    assert whole.count(b"\n") == lines
+def test_an_output_cut_at_any_byte_is_resumed_to_the_same_end() -> None:
+    whole = resume(b"", QUESTIONS)
+    assert whole.count(b"\n") == 6
     for cut in range(len(whole) + 1):
-        assert resume(whole[:cut], text, form) == whole, cut
+        assert resume(whole[:cut], QUESTIONS) == whole, cut
 
 
 @pytest.mark.parametrize(
@@ -143,7 +139,7 @@ def test_an_output_cut_at_any_byte_is_resumed_to_the_same_end(form: LineFormat, 
 )
 def test_a_file_that_is_not_an_output_is_refused_not_cut(foreign: bytes) -> None:
     with pytest.raises(InvalidInput, match="--overwrite"):
-        read_output(io.BytesIO(foreign), JSON_LINES)
+        read_output(io.BytesIO(foreign))
 
 
 @pytest.mark.parametrize(
@@ -157,7 +153,7 @@ def test_a_file_that_is_not_an_output_is_refused_not_cut(foreign: bytes) -> None
     ],
 )
 def test_an_output_of_other_questions_is_refused(other: bytes) -> None:
-    kept = read_output(io.BytesIO(resume(b"", QUESTIONS)), JSON_LINES)
+    kept = read_output(io.BytesIO(resume(b"", QUESTIONS)))
     with pytest.raises(InvalidInput, match="is not of line 6 of this input"):
         skip_answered(QA, number_lines(io.BytesIO(other)), kept)
 
@@ -501,23 +497,6 @@ def test_csv_in_and_out(service: StandIn, tmp_path: Path) -> None:
         ("5", "e\nf", "succeeded", ""),
     ]
     assert rows[0] | {"start": "0", "end": "4", "score": "0.5"} == rows[0]
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        (b"", "no column `question`"),
-        (b"a,b\n1,2\n", "no column `question`"),
-        (b"question,context\n\xff,x\n", "not UTF-8"),
-        (b"question,context,ID\nq,c,1\n", "has a column 'ID', which is no field of a question"),
-        (b"question,id\nq,1\n", "no column `context`"),
-    ],
-)
-def test_a_csv_that_cannot_be_read_is_one_sentence(service: StandIn, tmp_path: Path, text: bytes, problem: str) -> None:
-    questions, output = tmp_path / "q.csv", tmp_path / "a.csv"
-    questions.write_bytes(text)
-    code, said = run(questions, "-o", output, "--url", service.url, "--csv")
-    assert (code, problem in said) == (1, True), said
 
 
 def test_an_output_of_another_form_is_refused(service: StandIn, questions: Path, tmp_path: Path) -> None:

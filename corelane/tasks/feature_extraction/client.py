@@ -1,8 +1,5 @@
 """The client's way to get vectors."""
 
-import sys
-from array import array
-from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +7,7 @@ from corelane.client.protocol import ServiceProtocol
 from corelane.client.steps import Exchange
 from corelane.domain.jobs import Result
 from corelane.errors import ServiceError
+from corelane.tasks.feature_extraction.wire import numbers_of
 
 
 def embed(
@@ -33,9 +31,4 @@ def vector_of(result: Result) -> list[float]:
     vector: list[float] | str | None = result.embedding
     if vector is None:
         raise ServiceError(f"text {result.index}: {result.status}", status=200, problem_code="gone")
-    if not isinstance(vector, str):
-        return vector
-    numbers = array("f", b64decode(vector))
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return numbers.tolist()
+    return numbers_of(vector).tolist() if isinstance(vector, str) else vector

@@ -6,7 +6,7 @@ from typing import Any
 
 from corelane.tasks.feature_extraction.dialects import Embeddings, HfSimilarities, HfVectors
 from corelane.tasks.feature_extraction.present import EmbeddingPresenter
-from corelane.tasks.feature_extraction.wire import EmbeddingOptions, EmbeddingResult
+from corelane.tasks.feature_extraction.wire import EmbeddingOptions, EmbeddingResult, numbers_of
 from corelane.tasks.text import TextItem, TextTask
 
 #: Numbers of a vector shown in one line.
@@ -25,7 +25,13 @@ class FeatureExtraction(TextTask):
     dialects = (Embeddings(), HfVectors(), HfSimilarities())
     engine = "corelane.tasks.feature_extraction.engine:EmbeddingEngine"
     present = EmbeddingPresenter()
+    packed: Mapping[str, Any] = MappingProxyType({"encoding": "base64"})
     overlap = 0
+
+    def columns(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the vector as numbers, and its tokens."""
+        vector = result["embedding"]
+        return {"embedding": numbers_of(vector) if isinstance(vector, str) else vector, "tokens": result["tokens"]}
 
     def line(self, result: Mapping[str, Any]) -> str:
         """Return the length of a vector and its first numbers, or its text in base64."""

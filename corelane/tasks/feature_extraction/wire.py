@@ -1,5 +1,8 @@
 """The wire format of texts that become vectors, and of the vectors."""
 
+import sys
+from array import array
+from base64 import b64decode
 from typing import ClassVar, Literal
 
 from pydantic import Field
@@ -38,6 +41,14 @@ class EmbeddingOptions(TaskOptions):
         description="What becomes of a text that is longer than the model reads at once: `error` fails the item, "
         "`mean` has all of it read in windows and gives their mean, by their tokens. Nothing is ever cut off.",
     )
+
+
+def numbers_of(vector: str) -> "array[float]":
+    """Return a vector that was sent in base64 as its numbers."""
+    numbers = array("f", b64decode(vector))
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
 
 
 class EmbeddingResult(Result):

@@ -59,6 +59,11 @@ class HandlerTask(Task):
         """Return the least estimate, as items share no text."""
         return LEAST_TOKENS
 
+    def columns(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the fields of an output that is an object; any other as one cell."""
+        output = result["output"]
+        return dict(output) if isinstance(output, dict) else {"output": output} if output is not None else {}
+
     def check(self, settings: Settings, place: str, item: HandlerItem) -> None:
         """Raise TooLarge for an item whose JSON is too large."""
         bounds = (settings.max_item_bytes, "CORELANE_MAX_ITEM_BYTES"), (item.most_bytes, "the handler's max_item_bytes")

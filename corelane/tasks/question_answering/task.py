@@ -91,6 +91,12 @@ class QuestionAnswering(Task):
                 f"ask for {highest:g} at most, or have its operator calibrate it on questions like yours"
             )
 
+    def columns(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the best answer and its place, and all answers if there are several."""
+        best = dict(result["answer"] or dict.fromkeys(("text", "start", "end", "score")))
+        several = {"answers": result["answers"]} if len(result["answers"]) > 1 else {}
+        return {"answer": best.pop("text"), **best, "no_answer_score": result["no_answer_score"], **several}
+
     def line(self, result: Mapping[str, Any]) -> str:
         """Return the best answer and its score."""
         found = result["answer"]

@@ -22,6 +22,13 @@ def labels_line(result: Mapping[str, Any]) -> str:
     return ", ".join(shown + ([f"{rest} more"] if rest else [])) or "no labels"
 
 
+def label_columns(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the first label of a result and its score, and all labels if there are several, by column."""
+    labels = result["labels"]
+    first = labels[0] if labels else {"label": None, "score": None}
+    return {**first, "labels": labels} if len(labels) > 1 else {**first}
+
+
 class TextClassification(TextTask):
     """Gives the labels of a text, or of a pair of texts."""
 
@@ -49,6 +56,10 @@ class TextClassification(TextTask):
         super().check(settings, place, item)
         if item.text_pair is not None:
             check_beside(settings, place, "the second text", item.text_pair)
+
+    def columns(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the first label, its score, and all labels."""
+        return label_columns(result)
 
     def line(self, result: Mapping[str, Any]) -> str:
         """Return the first labels and their scores."""

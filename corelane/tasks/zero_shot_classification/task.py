@@ -11,7 +11,7 @@ from corelane.errors import InvalidInput
 from corelane.tasks.task import Parts
 from corelane.tasks.text import TextTask
 from corelane.tasks.text_classification.present import LabelsPresenter
-from corelane.tasks.text_classification.task import labels_line
+from corelane.tasks.text_classification.task import label_columns, labels_line
 from corelane.tasks.text_classification.wire import LabelsResult
 from corelane.tasks.zero_shot_classification.dialects import HfOwnLabels
 from corelane.tasks.zero_shot_classification.wire import LabelledText, ZeroShotOptions, require_short
@@ -86,6 +86,10 @@ class ZeroShotClassification(TextTask):
         """Estimate as ``tokens`` does, from the text's estimated tokens instead of the text."""
         rows, tokens, longest = sentences_of(tuple(labels_of(beside, options)), options.hypothesis_template)
         return max(LEAST_TOKENS, math.ceil(rows_tokens(text_tokens, rows, tokens, longest, self.overlap)))
+
+    def columns(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the first label, its score, and all labels."""
+        return label_columns(result)
 
     def line(self, result: Mapping[str, Any]) -> str:
         """Return the first labels and their scores."""

@@ -1,4 +1,4 @@
-"""``corelane batch``: questions, one JSON object a line or a CSV, answered into results in the same order.
+"""``corelane batch``: questions, one JSON object a line or a table, answered into results in the same order.
 
 How a run goes, is interrupted and resumed is at ``lines_run``.
 """
@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from corelane.cli.item_lines import JSON_LINES, LineFormat
-from corelane.cli.lines_run import STANDARD, LinesRun, as_url
-from corelane.cli.options import JobsOption, OutputOption, OverwriteOption, PriorityOption, QuietOption
+from corelane.cli.lines_run import LinesRun
+from corelane.cli.options import JobsOption, MapOption, OutputOption, OverwriteOption, PriorityOption, QuietOption
 from corelane.cli.output import error_console
 from corelane.cli.service import ModelOption, UrlOption
+from corelane.cli.tables.forms import STANDARD, Contents, Form
 from corelane.domain.jobs import DEFAULT_TASK, Priority
-from corelane.errors import InvalidInput
 from corelane.tasks.question_answering.cli.options import NAMES, AnswerOptions
-from corelane.tasks.question_answering.cli.table import CSV
 from corelane.tasks.registry import TASKS
 
 if TYPE_CHECKING:
@@ -29,11 +27,12 @@ def batch(
         Path,
         typer.Argument(
             metavar="QUESTIONS",
-            help="Lines of JSON with question, context and id, or a .csv with these columns; - is "
+            help="Lines of JSON with question, context and id, or a .csv, .tsv or .parquet with these columns; - is "
             "standard input; s3://… or https://… is read by the service.",
         ),
     ] = STANDARD,
     output: OutputOption = STANDARD,
+    mapped: MapOption = None,
     url: UrlOption = None,
     model: ModelOption = "default",
     priority: PriorityOption = Priority.NORMAL,
@@ -46,16 +45,14 @@ def batch(
     quiet: QuietOption = False,
 ) -> None:
     """Answer a file of questions; run it again to resume after an interruption."""
-    if as_url(questions) is not None and as_csv:
-        raise InvalidInput("questions at a URL are read by the service: leave out --csv")
     parts: JobParts = {"model": model, "options": options, "priority": priority}
     lines = LinesRun(
         task=TASKS[DEFAULT_TASK],
         parts=parts,
         source=questions,
         output=output,
-        read=format_of(questions, as_csv),
-        write=format_of(output, as_csv),
+        form=Form(Contents.CSV) if as_csv else None,
+        mapped=mapped or (),
         url=url,
         jobs=jobs,
         overwrite=overwrite,
@@ -66,8 +63,3 @@ def batch(
     )
     if not lines.run():
         raise typer.Exit(2)
-
-
-def format_of(path: Path, as_csv: bool) -> LineFormat:
-    """Return the format of a file: CSV if its name or an option says so, or else JSON lines."""
-    return CSV if as_csv or path.suffix.lower() == ".csv" else JSON_LINES

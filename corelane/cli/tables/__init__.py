@@ -1,0 +1,1 @@
+"""Tables as input and output of ``corelane run`` and ``batch``."""

@@ -12,31 +12,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
-from corelane.client import OVERLOADED, Client, JobItem, JobParts, dump_body
+from corelane.client import OVERLOADED, Client, JobItem, JobParts
 from corelane.client.protocol import TOO_LARGE
+from corelane.client.wire import cut_jobs
 from corelane.domain.jobs import DEFAULT_TASK, Item, Job, JobStatus, Result
 from corelane.errors import CorelaneError, ServiceError
 from corelane.tasks.results import failed_result, model_result
-
-#: Most items and bytes in a job: a tenth and a half of the service's default limits.
-JOB_ITEMS, JOB_BYTES = 1000, 4 * 1024 * 1024
-
-
-def cut_jobs(
-    items: Iterable[JobItem], max_items: int = JOB_ITEMS, max_bytes: int = JOB_BYTES
-) -> Iterator[list[JobItem]]:
-    """Yield items in order, cut into jobs within both limits; an item over ``max_bytes`` is a job by itself."""
-    job: list[JobItem] = []
-    job_bytes = 0
-    for item in items:
-        item_bytes = len(dump_body(item)) + 1
-        if job and (len(job) == max_items or job_bytes + item_bytes > max_bytes):
-            yield job
-            job, job_bytes = [], 0
-        job.append(item)
-        job_bytes += item_bytes
-    if job:
-        yield job
 
 
 @dataclass(frozen=True, slots=True)

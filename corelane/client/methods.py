@@ -14,6 +14,7 @@ import httpx2
 
 from corelane.client import admin, endpoints
 from corelane.client.endpoints import Call
+from corelane.client.frames import run_frame
 from corelane.client.protocol import ServiceProtocol
 from corelane.client.steps import Exchange, Iteration
 from corelane.client.transport import BaseClient, Http
@@ -145,6 +146,7 @@ class ClientMethods(BaseClient[Http]):
     embed = one_or_many(feature_extraction.embed)
     rerank = exchange(text_ranking.rerank)
     predict = exchange(ServiceProtocol.predict)
+    run_frame = exchange(run_frame)
 
     submit = exchange(ServiceProtocol.submit)
     submit_lines = call(endpoints.submit_lines)

@@ -16,6 +16,9 @@ from corelane.errors import InvalidInput, ServiceError
 #: Size of the pieces in which lines and files are sent, in bytes.
 PIECE_BYTES = 64 * 1024
 
+#: Most items and bytes in a job: a tenth and a half of the service's default limits.
+JOB_ITEMS, JOB_BYTES = 1000, 4 * 1024 * 1024
+
 #: Our own code for HTTP failures without a problem document: the reply is from a proxy, or not from Corelane at all.
 FOREIGN = "http_error"
 
@@ -47,6 +50,23 @@ async def dump_lines_async(head: object, items: AsyncIterable[JobItem]) -> Async
             piece.clear()
     if piece:
         yield bytes(piece)
+
+
+def cut_jobs(
+    items: Iterable[JobItem], max_items: int = JOB_ITEMS, max_bytes: int = JOB_BYTES
+) -> Iterator[list[JobItem]]:
+    """Yield items in order, cut into jobs within both limits; an item over ``max_bytes`` is a job by itself."""
+    job: list[JobItem] = []
+    job_bytes = 0
+    for item in items:
+        item_bytes = len(dump_body(item)) + 1
+        if job and (len(job) == max_items or job_bytes + item_bytes > max_bytes):
+            yield job
+            job, job_bytes = [], 0
+        job.append(item)
+        job_bytes += item_bytes
+    if job:
+        yield job
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import typer
 from corelane.cli.item_lines import NumberedLine, number_lines, read_line, results_of, write_line
 from corelane.cli.one_item import check
 from corelane.cli.output import plain
+from corelane.cli.tables.forms import STANDARD, Form, form_of
 from corelane.domain.jobs import EarlierIds, JobStatus, Result
 from corelane.errors import InvalidInput, SetupError
 from corelane.settings import read_settings
@@ -24,8 +25,6 @@ from corelane.tasks.handler.cli import log_for_people
 from corelane.tasks.handler.engine.local import LocalHandler, opened
 from corelane.tasks.handler.engine.packaging import manifest_of
 from corelane.tasks.handler.engine.source import look_here, name_of
-
-STANDARD = Path("-")
 
 
 def run_item(path: str, item: Mapping[str, Any], options: Mapping[str, Any], *, as_json: bool) -> None:
@@ -41,7 +40,9 @@ def run_item(path: str, item: Mapping[str, Any], options: Mapping[str, Any], *, 
 
 
 def run_lines(path: str, source: Path, output: Path, options: Mapping[str, Any], *, overwrite: bool) -> bool:
-    """Write the results of lines; return whether no line failed."""
+    """Write the results of lines; return whether no line failed. Raises InvalidInput for files of another form."""
+    if tables := [each for each in (source, output) if form_of(each) != Form()]:
+        raise InvalidInput(f"{tables[0]}: a class in this process reads and writes lines of JSON; serve it for tables")
     if output != STANDARD and output.exists() and not overwrite:
         raise InvalidInput(f"{output} exists, and such a run is not resumed: name another file, or give --overwrite")
     reading = nullcontext(sys.stdin.buffer) if source == STANDARD else source.open("rb")

@@ -80,8 +80,9 @@ class HandlerModel:
     def run(self, batch: WindowBatch) -> BatchOutputs:
         """Run a batch; raises RunFailed, or RuntimeLost if it takes too long. An item without its files fails alone."""
         items, limit_s = cast(HandlerBatch, batch).items, self.handler.timeout_s
-        names_files = any(item.files for item in items)
-        failed = fetch_all(self._limits.fetch, items, self.handler.max_item_bytes) if names_files else {}
+        named = [(item.query.owner, item.files) for item in items]
+        has_files = any(item.files for item in items)
+        failed = fetch_all(self._limits.fetch, named, self.handler.max_item_bytes) if has_files else {}
         left = [item for number, item in enumerate(items) if number not in failed]
         made = iter(self.thread.call(lambda: self._predict(left), limit_s, f": {limit_s} s") if left else ())
         outputs = BatchOutputs()

@@ -3,29 +3,28 @@
 from collections import defaultdict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
 
 from corelane.engine.task import Fetch
 from corelane.errors import CorelaneError, InputFailed
 from corelane.tasks.handler.files import FileUrl
 
-if TYPE_CHECKING:
-    from corelane.tasks.handler.engine.batches import ItemToRun
-
 #: Most files that are fetched at a time: a batch of the default size waits no longer than for its slowest.
 AT_ONCE = 32
 
 
-def fetch_all(fetch: Fetch | None, items: "Sequence[ItemToRun]", own_most: int | None) -> dict[int, CorelaneError]:
+def fetch_all(
+    fetch: Fetch | None, items: Sequence[tuple[str, Sequence[FileUrl]]], own_most: int | None
+) -> dict[int, CorelaneError]:
     """Fetch what items name and is not here yet; return the errors, by number, of items whose files are not to be had.
 
-    ``own_most`` are the most bytes of a file by the handler's own bound. Owners share no file: each may name others.
+    An item is its owner and its files. Owners share no file: each may name others. ``own_most`` are the most bytes of a
+    file by the handler's own bound.
     """
     wanted: defaultdict[tuple[str, str], list[tuple[int, FileUrl]]] = defaultdict(list)
-    for number, item in enumerate(items):
-        for file in item.files:
+    for number, (owner, files) in enumerate(items):
+        for file in files:
             if file.fetched is None:
-                wanted[item.query.owner, file.name].append((number, file))
+                wanted[owner, file.name].append((number, file))
     if fetch is None:
         none = InputFailed("nothing here fetches the files that items name: the plugin `files` does, in workers")
         return {number: none for asking in wanted.values() for number, _ in asking}

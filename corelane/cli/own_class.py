@@ -19,9 +19,10 @@ from corelane.cli.one_item import check
 from corelane.cli.output import plain
 from corelane.cli.tables.forms import STANDARD, Form, form_of
 from corelane.domain.jobs import EarlierIds, JobStatus, Result
+from corelane.engine.task import RunnerLimits
 from corelane.errors import InvalidInput, SetupError
-from corelane.settings import read_settings
-from corelane.tasks.handler.cli import log_for_people
+from corelane.settings import Settings, read_settings
+from corelane.store.plugin import file_fetcher
 from corelane.tasks.handler.engine.local import LocalHandler, opened
 from corelane.tasks.handler.engine.packaging import manifest_of
 from corelane.tasks.handler.engine.source import look_here, name_of
@@ -69,7 +70,7 @@ def opened_class(path: str) -> Iterator[LocalHandler]:
     log_for_people(settings)
     look_here()
     manifest = manifest_of(path, name_of(path), "cpu", (path,), in_place=True)
-    with TemporaryDirectory() as folder, opened(manifest, Path(folder), settings) as local:
+    with TemporaryDirectory() as folder, opened(manifest, Path(folder), local_limits(path, settings)) as local:
         yield local
 
 
@@ -84,3 +85,20 @@ def _opened_output(path: Path) -> Iterator[BinaryIO]:
         raise SetupError(f"{path}: {error.strerror}") from None
     with sink:
         yield sink
+
+
+def log_for_people(settings: Settings) -> None:
+    """Write the log of this command to standard error, as text unless the settings say JSON."""
+    from corelane.log import configure_logging
+
+    configure_logging(settings.log_level, "json" if settings.log_format == "json" else "pretty")
+
+
+def local_limits(path: str, settings: Settings) -> RunnerLimits:
+    """Return the limits of a class that runs in this process."""
+    return RunnerLimits(
+        max_output_bytes=settings.max_output_bytes,
+        handlers=(path,),
+        handler_frames=True,
+        fetch=file_fetcher(settings),
+    )

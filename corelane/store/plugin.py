@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from corelane.plugin import Plugin
+from corelane.plugin import Plugin, installed
 
 if TYPE_CHECKING:
     from corelane.domain.conditions import HealthIssue
@@ -44,3 +44,8 @@ class StorePlugin(Plugin):
     async def health_issues(self, link: "CommonLink") -> "Sequence[HealthIssue]":
         """Return the issues of the plugin's part of the service, for ``/v1/overview`` and `corelane doctor`."""
         return ()
+
+
+def file_fetcher(settings: "Settings") -> "Callable[[str, str, int | None], tuple[bytes, str]] | None":
+    """Return what fetches the files that items name (``corelane.engine.task.Fetch``); None without a plugin for it."""
+    return next(filter(None, (plugin.fetch(settings) for plugin in installed(StorePlugin))), None)

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from pytest_httpserver import HTTPServer
+from werkzeug import Request, Response
 
 from corelane.client import Client
 from tests.tools.fleet import Fleet, start_fleet
@@ -118,6 +119,24 @@ def test_files_that_items_name_are_fetched_by_the_worker(shop: Fleet, httpserver
     assert second == {"size": 6, "type": "image/gif"}
     assert (gone["code"], "/gone: the server answered" in gone["detail"]) == ("input_failed", True), gone
     assert sum(request.path == "/a" for request, _ in httpserver.log) <= 2, "a batch asks once"
+
+
+def test_core_that_is_killed_while_it_fetches_loses_no_item(shop: Fleet, httpserver: HTTPServer) -> None:
+    version, struck = serve(shop, "Sizes", "sizes"), list[int]()
+
+    def strike(_: Request) -> Response:
+        if not struck:
+            struck.extend(core["pid"] for core in shop.states().values())
+            for pid in struck:
+                os.kill(pid, signal.SIGKILL)
+        return Response(b"12345", content_type="text/plain")
+
+    httpserver.expect_request("/strike").respond_with_handler(strike)
+    job = ask(shop, version, [{"id": str(n), "image": httpserver.url_for("/strike")} for n in range(40)])
+    results = finished(shop, job["id"])["results"]
+    assert [(each["id"], each["output"]["size"]) for each in results] == [(str(n), 5) for n in range(40)]
+    assert struck
+    shop.wait_whole()
 
 
 def test_item_of_another_form_is_refused_with_the_form_and_an_example(shop: Fleet) -> None:

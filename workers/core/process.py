@@ -26,7 +26,6 @@ from corelane.engine.task import RunnerLimits
 from corelane.errors import CoreBusy, CoreLost, RuntimeLost, Unavailable
 from corelane.log import Outage, PassedOver, get_logger
 from corelane.metrics.liveness import LivenessFile
-from corelane.plugin import installed
 from corelane.settings import Settings
 from corelane.store.dispatch import Dispatch
 from corelane.store.file_storage import options_for
@@ -34,7 +33,7 @@ from corelane.store.fleet import Announcer, BeatReply
 from corelane.store.link.library import read_library
 from corelane.store.metrics import ProcessMetrics
 from corelane.store.plans import Plans
-from corelane.store.plugin import StorePlugin
+from corelane.store.plugin import file_fetcher
 from corelane.store.upkeep import Upkeep
 from workers.core.device import open_device
 from workers.core.duplicate_host import DuplicateHostWatch
@@ -376,7 +375,7 @@ def make_loader(settings: Settings) -> Loader:
         settings.handlers,
         settings.handler_errors == "frames",
         Core(settings.core_host, settings.core or 0),
-        next(filter(None, (plugin.fetch(settings) for plugin in installed(StorePlugin))), None),
+        file_fetcher(settings),
     )
     return Loader(
         settings.target,

@@ -26,6 +26,8 @@ def package(
     as_json: JsonOption = False,
 ) -> None:
     """Make a version of a handler: a Python class that CORELANE_HANDLERS names, as it is installed here."""
+    from corelane.cli.own_class import log_for_people
+
     settings = read_settings(data_dir=data)
     log_for_people(settings)
     artifact, example = publish(handler, name, target, settings)
@@ -43,6 +45,7 @@ def publish(path: str, name: str, target: str, settings: Settings, *, in_place: 
     ``in_place`` lets a process that runs an earlier state of its package load it too.
     """
     from compile.publish import building, publish_artifact
+    from corelane.cli.own_class import local_limits
     from corelane.tasks.handler.engine.local import try_example
     from corelane.tasks.handler.engine.packaging import manifest_of
     from corelane.tasks.handler.engine.source import look_here
@@ -51,7 +54,7 @@ def publish(path: str, name: str, target: str, settings: Settings, *, in_place: 
     manifest = manifest_of(path, name, target, settings.handlers, in_place=in_place)
     root = writable_folder(settings.artifact_root)
     with building(root, 0) as aside:
-        example = try_example(manifest, aside, settings)
+        example = try_example(manifest, aside, local_limits(path, settings))
         place = artifact_path(root, name, manifest.version, target)
         return publish_artifact(aside, place, manifest, root), example
 
@@ -68,10 +71,3 @@ def publish_for_serve(path: str, name: str) -> None:
     except CorelaneError as error:
         said = {"refused": error.detail}
     sys.stdout.buffer.write(orjson.dumps(said))
-
-
-def log_for_people(settings: Settings) -> None:
-    """Write the log of this command to standard error, as text unless the settings say JSON."""
-    from corelane.log import configure_logging
-
-    configure_logging(settings.log_level, "json" if settings.log_format == "json" else "pretty")

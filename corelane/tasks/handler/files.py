@@ -28,6 +28,8 @@ class FileUrl:
     def __init__(self, name: str, fetched: Content | None = None, content_type: str = "") -> None:
         """``name`` is the URL, or the id of an uploaded file; ``content_type`` is empty if nothing says it."""
         self.name, self.fetched, self.content_type = name, fetched, content_type
+        #: Why it could not be fetched, so that its batch does not try again in halves.
+        self.fault: Exception | None = None
 
     @property
     def bytes(self) -> Content:

@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -32,6 +33,7 @@ from corelane.tasks.handler.wire import HandlerOptions
 from tests.corelane.store_bench import announce
 from tests.tools.keys import add_keys, as_owner
 from tests.tools.receivers import dripping, listener
+from tests.tools.s3 import put
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(100)
 
@@ -156,7 +158,7 @@ def test_a_batch_fetches_each_file_once_and_items_without_theirs_fail_alone(
     assert (found[2]["code"], "/gone.png: the server answered 404" in found[2]["detail"]) == ("input_failed", True)
     assert (found[3]["code"], found[4]) == ("run_failed", {"size": len(PNG) + 2, "type": "application/json"})
     assert found[9] == {"code": "invalid_input", "detail": 'image: a URL, or {"file_id": …}, is wanted'}
-    assert web.count("/a.png") == 1, "halves of a batch do not fetch again"
+    assert web.count("/a.png") == web.count("/gone.png") == 1, "halves of a batch do not fetch again"
 
 
 @pytest.mark.parametrize(
@@ -232,6 +234,15 @@ def test_private_address_is_never_connected_to(app_settings: Settings) -> None:
         assert trap.connections == 0
 
 
+def test_object_in_a_bucket_is_a_file_too(app_settings: Settings, s3: str, bucket: Path) -> None:
+    put(bucket / "a.png", PNG)
+    settings = app_settings.model_copy(update={"input_urls": (f"{s3}/",)})
+    assert fetch(settings, f"{s3}/a.png", "alice", None) == (PNG, "image/png")
+    for name, most, said in (("gone", None, "there is no object"), ("a.png", 50, "more than 50 bytes")):
+        with pytest.raises((InputFailed, TooLarge), match=said):
+            fetch(settings, f"{s3}/{name}", "alice", most)
+
+
 def test_server_that_fails_once_is_asked_again(web: Asked) -> None:
     replies = iter((Response("", 503), Response(PNG, 200, content_type="image/png; charset=x")))
     web.server.expect_request("/a.png").respond_with_handler(lambda _: next(replies))
@@ -239,7 +250,7 @@ def test_server_that_fails_once_is_asked_again(web: Asked) -> None:
 
 
 def test_without_the_plugin_files_no_file_is_fetched(pictures: HandlerRunner) -> None:
-    pictures._run.__self__._fetch = None  # type: ignore[attr-defined]
+    pictures._run.__self__._limits = RunnerLimits()  # type: ignore[attr-defined]
     assert "the plugin `files` does" in ask(pictures, {"image": "https://example.com/a"})[0]["detail"]
 
 
@@ -270,7 +281,7 @@ def test_upload_of_another_purpose_is_refused(api: TestClient) -> None:
     [
         (
             {"image": "https://evil.example/a"},
-            "item 1: the URL 'https://evil.example/a' is refused: it begins with none",
+            "item 1: the URL 'https://evil.example/a' is refused: it begins with no URL that",
         ),
         ({"image": "file:///etc/passwd"}, "is refused"),
         ({"image": "https://10.0.0.1/a"}, "item 1: the address of the URL is refused"),

@@ -41,8 +41,8 @@ async def require_allowed(settings: Settings, name: str, url: str, owner: str) -
         raise UrlRefused(f"this service takes no such URL: its operator has not set {setting}")
     if not is_allowed(url, allowed, owner):
         raise UrlRefused(
-            f"the URL {without_query(url)[:200]!r} is refused: it begins with none of those that the operator allows "
-            f"in {setting}, or is not the URL of one object"
+            f"the URL {without_query(url)[:200]!r} is refused: it begins with no URL that the operator allows in "
+            f"{setting}, or is not the URL of one object"
         )
     if not url.startswith("s3://"):
         # An unknown name is an OSError, as is a TimeoutError. Every later attempt checks again.

@@ -81,12 +81,11 @@ class HandlerModel:
         """Run a batch; raises RunFailed, or RuntimeLost if it takes too long. An item without its files fails alone."""
         items, limit_s = cast(HandlerBatch, batch).items, self.handler.timeout_s
         named = [(item.query.owner, item.files) for item in items]
-        has_files = any(item.files for item in items)
-        failed = fetch_all(self._limits.fetch, named, self.handler.max_item_bytes) if has_files else {}
+        failed = fetch_all(self._limits.fetch, named, self.handler.max_item_bytes)
         left = [item for number, item in enumerate(items) if number not in failed]
         made = iter(self.thread.call(lambda: self._predict(left), limit_s, f": {limit_s} s") if left else ())
         outputs = BatchOutputs()
-        outputs.found = [failed[number] if number in failed else next(made) for number in range(len(items))]
+        outputs.found = [cast(Found, failed[at]) if at in failed else next(made) for at in range(len(items))]
         return outputs
 
     def _predict(self, items: Sequence[ItemToRun]) -> list[Found]:

@@ -18,7 +18,6 @@ from corelane.engine.task import Query, RunnerLimits
 from corelane.errors import ArtifactRefused, InvalidInput, LoadFailed
 from corelane.errors.sentences import first_fault
 from corelane.log import PrintedLines
-from corelane.settings import Settings
 from corelane.tasks.handler.engine.batches import LOG_SAYS
 from corelane.tasks.handler.engine.runner import HandlerRunner
 from corelane.tasks.handler.engine.source import own_examples
@@ -59,10 +58,9 @@ class LocalHandler:
 
 
 @contextmanager
-def opened(manifest: Manifest, folder: Path, settings: Settings) -> Iterator[LocalHandler]:
+def opened(manifest: Manifest, folder: Path, limits: RunnerLimits) -> Iterator[LocalHandler]:
     """Set up the handler of a manifest, and end it with its processes; raises ArtifactRefused, LoadFailed."""
-    path, others = str(manifest.facts["handler"]), multiprocessing.active_children()
-    limits = RunnerLimits(max_output_bytes=settings.max_output_bytes, handlers=(path,), handler_frames=True)
+    others = multiprocessing.active_children()
     try:
         with redirect_stdout(PrintedLines(sys.stdout)):
             runner = HandlerRunner.open(cast(Backend, None), Artifact(path=folder, manifest=manifest), limits)
@@ -76,7 +74,7 @@ def opened(manifest: Manifest, folder: Path, settings: Settings) -> Iterator[Loc
                 child.kill()
 
 
-def try_example(manifest: Manifest, folder: Path, settings: Settings) -> str:
+def try_example(manifest: Manifest, folder: Path, limits: RunnerLimits) -> str:
     """Ask a handler the example that its Input gives; return what became of it. Raises ArtifactRefused if it fails."""
     facts = manifest.facts
     example, options = next(own_examples(facts["input_schema"]), None), facts["options_schema"] or {}
@@ -85,7 +83,7 @@ def try_example(manifest: Manifest, folder: Path, settings: Settings) -> str:
     if manifest.target != "cpu" or options.get("required"):
         why = "its Options have fields without a default" if options.get("required") else f"it is for {manifest.target}"
         return f"its example was not tried, as {why}"
-    with opened(manifest, folder, settings) as local:
+    with opened(manifest, folder, limits) as local:
         try:
             item = local.task.item.model_validate(example)
             [result] = local.results(iter([item]), {})

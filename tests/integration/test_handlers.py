@@ -27,6 +27,7 @@ ENVIRONMENT = {
     "CORELANE_HANDLERS": "shop.*",
     "CORELANE_INPUT_URLS": "http://*/",
     "CORELANE_REFERENCE_ALLOWED_NETWORKS": "127.0.0.0/8",
+    "CORELANE_HANDLER_ERRORS": "frames",
     "PYTHONPATH": f"{PACKAGES}{os.pathsep}{ROOT}",
 }
 
@@ -90,6 +91,25 @@ def test_handler_answers_beside_question_answering(shop: Fleet) -> None:
     asked = {"question": "Who wrote it?", "context": "Ada wrote it."}
     answered = shop.api.post("/v1/jobs", json=asked, headers={"Prefer": "wait=60"}).json()
     assert answered["results"][0]["answer"]["text"] == "Ada"
+
+
+def test_process_above_its_bound_is_replaced_between_batches_and_the_log_has_what_it_printed(shop: Fleet) -> None:
+    version = serve(shop, "Hoarder", "hoarder")
+    before = {core["pid"] for core in shop.states().values()}
+    job = finished(shop, ask(shop, version, [{"text": str(n)} for n in range(40)])["id"])
+    assert job["counts"]["succeeded"] == 40
+    eventually(lambda: {core["pid"] for core in shop.states().values()} - before, 60, shop.last_words)
+    log = [json.loads(line) for line in shop.log_text().splitlines() if '"version":"hoarder@' in line]
+    events = Counter(line["event"] for line in log)
+    assert events["memory_above_bound"] >= 1, events
+    assert sum(count for event, count in events.items() if event.startswith("keeps ")) == 40, "each was run once"
+    logged = [line for line in log if line["event"].startswith("logged ")]
+    assert sorted(line["event"] for line in logged) == sorted(f"logged {n}" for n in range(40))
+    assert {(line["core"].partition("/")[0], line["job"], line["logger"]) for line in logged} == {
+        (shop.host, job["id"], "shop")
+    }
+    assert all(line["event"] == f"logged {line['item']}" for line in logged)
+    shop.wait_whole()
 
 
 def test_outputs_that_look_like_results_reach_only_their_own_jobs(shop: Fleet) -> None:

@@ -46,6 +46,11 @@ class InFlight:
         return not self.pending
 
     @property
+    def has_begun(self) -> bool:
+        """Return whether a slice is answered in part."""
+        return any(pending.results for pending in self.pending.values())
+
+    @property
     def overlaps(self) -> bool:
         """Return whether a batch leaves the CPU free while it runs."""
         return any(runner.overlaps for runner in self._runners.values())

@@ -1,7 +1,7 @@
 """The bound of a core's memory: after the batch that leaves its process above, the process is replaced.
 
 The bound is that of the settings, or the batch's model's own if that is lower. Child processes count too. The core
-hands back what it has claimed, as items that were never tried, and waits until no other core is being replaced.
+finishes the slices that it has begun, hands back the others, and waits until no other core is being replaced.
 
 A bound below what the loaded models take can never be met. Then a warning says so, and the process stays.
 """

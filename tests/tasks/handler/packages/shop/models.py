@@ -268,17 +268,17 @@ class NoPredict(Handler):
 
 
 class Hoarder(Sentiment):
-    """Prints, logs, and keeps 100 MB more with each item; says how often its process was replaced."""
+    """Prints, logs, and keeps 50 MB more with each item; gives the number of its process."""
 
     Input = Bare  # type: ignore[assignment]
     max_batch = 1
-    max_memory_mb = 1500
+    max_memory_mb = 900
 
     def setup(self, core: Any) -> None:
         self.kept: list[bytes] = []
 
     def judge(self, text: str) -> dict[str, Any]:
-        self.kept.append(b"a" * 100_000_000)
+        self.kept.append(b"a" * 50_000_000)
         print("keeps", len(self.kept))  # noqa: T201  # what it prints is logged
         logging.getLogger("shop").warning("logged %s", text)
         return {"label": str(os.getpid())}

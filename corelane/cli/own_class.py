@@ -12,15 +12,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO
 
 import orjson
-import typer
 
 from corelane.cli.item_lines import NumberedLine, number_lines, read_line, results_of, write_line
-from corelane.cli.one_item import check
-from corelane.cli.output import plain
 from corelane.cli.tables.forms import STANDARD, Form, form_of
 from corelane.domain.jobs import EarlierIds, JobStatus, Result
 from corelane.engine.task import RunnerLimits
 from corelane.errors import InvalidInput, SetupError
+from corelane.log import configure_logging
 from corelane.settings import Settings, read_settings
 from corelane.store.plugin import file_fetcher
 from corelane.tasks.handler.engine.local import LocalHandler, opened
@@ -28,16 +26,11 @@ from corelane.tasks.handler.engine.packaging import manifest_of
 from corelane.tasks.handler.engine.source import look_here, name_of
 
 
-def run_item(path: str, item: Mapping[str, Any], options: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print the result of one item; raises ServiceError with what went wrong."""
+def run_item(path: str, item: Mapping[str, Any], options: Mapping[str, Any]) -> Result:
+    """Return the result of one item."""
     with opened_class(path) as local:
-        line = NumberedLine(0, orjson.dumps(item))
-        [result] = results_in(local, iter([line]), options)
-        if as_json:
-            typer.echo(write_line(result.model_dump(mode="json")), nl=False)
-        check(result)
-        if not as_json:
-            typer.echo(plain(local.task.line(result.model_dump(mode="json"))))
+        [result] = results_in(local, iter([NumberedLine(0, orjson.dumps(item))]), options)
+        return result
 
 
 def run_lines(path: str, source: Path, output: Path, options: Mapping[str, Any], *, overwrite: bool) -> bool:
@@ -67,7 +60,7 @@ def results_in(local: LocalHandler, lines: Iterator[NumberedLine], options: Mapp
 def opened_class(path: str) -> Iterator[LocalHandler]:
     """Set up a class in this process; raises ArtifactRefused or LoadFailed."""
     settings = read_settings()
-    log_for_people(settings)
+    configure_logging(settings.log_level, settings.log_format)
     look_here()
     manifest = manifest_of(path, name_of(path), "cpu", (path,), in_place=True)
     with TemporaryDirectory() as folder, opened(manifest, Path(folder), local_limits(path, settings)) as local:
@@ -85,13 +78,6 @@ def _opened_output(path: Path) -> Iterator[BinaryIO]:
         raise SetupError(f"{path}: {error.strerror}") from None
     with sink:
         yield sink
-
-
-def log_for_people(settings: Settings) -> None:
-    """Write the log of this command to standard error, as text unless the settings say JSON."""
-    from corelane.log import configure_logging
-
-    configure_logging(settings.log_level, "json" if settings.log_format == "json" else "pretty")
 
 
 def local_limits(path: str, settings: Settings) -> RunnerLimits:

@@ -22,7 +22,7 @@ from corelane.cli.output import error_console, plain, print_line
 from corelane.cli.service import LONG_PATIENCE_S, PATIENCE_S, UrlOption, connect
 from corelane.cli.tables.forms import ENDINGS, PACKED, STANDARD, form_of
 from corelane.cli.waiting import WaitNotice
-from corelane.domain.jobs import DEFAULT_TASK, JobStatus, Priority
+from corelane.domain.jobs import DEFAULT_TASK, JobStatus, Priority, Result
 from corelane.errors import InvalidInput
 from corelane.errors.sentences import unknown_name
 from corelane.tasks.registry import task_named
@@ -73,27 +73,27 @@ def run(
     """Give one item or lines of items to a model of any task; run it again to resume after an interruption."""
     console = error_console()
     given_options = read_fields(options or (), as_json=True)
-    if ":" in model:
-        run_here(model, item or ["-"], given_options, output, overwrite=overwrite, as_json=as_json)
-        return
     parts: JobParts = {"model": model, "options": given_options, "priority": priority}
     given = item or ["-"]
     source = source_of(given)
     if source is None and output != STANDARD:
         raise InvalidInput("--output is for results of lines: that of one item is printed, with --json as JSON")
+    if ":" in model:
+        from corelane.cli.own_class import run_item, run_lines
+
+        if source is None:
+            task = task_named("handler")
+            show_one(task, run_item(model, read_item(task, given), given_options), as_json=as_json)
+        elif not run_lines(model, source, output, given_options, overwrite=overwrite):
+            raise typer.Exit(2)
+        return
     # A run that resumes waits for its service, a new one tells at once that there is none.
     patience_s = LONG_PATIENCE_S if output.with_name(f"{output.name}.run").exists() else PATIENCE_S
     with connect(url, patience_s=patience_s, on_wait=WaitNotice(console, quiet)) as client:
         info = client.get_model(model)
         task = task_named(info.get("task", DEFAULT_TASK))
         if source is None:
-            sent = read_item(task, given)
-            result = result_for(client, sent, parts, console)
-            if as_json:
-                print_line(result)
-            check(result)
-            if not as_json:
-                typer.echo(plain(task.line(result.model_dump(mode="json"))))
+            show_one(task, result_for(client, read_item(task, given), parts, console), as_json=as_json)
             return
     lines = LinesRun(
         task=task,
@@ -113,18 +113,13 @@ def run(
         raise typer.Exit(2)
 
 
-def run_here(
-    path: str, given: list[str], options: dict[str, Any], output: Path, *, overwrite: bool, as_json: bool
-) -> None:
-    """Give one item or lines to a class in this process, without a service."""
-    from corelane.cli.own_class import run_item, run_lines
-
-    if (source := source_of(given)) is None:
-        run_item(path, read_item(task_named("handler"), given), options, as_json=as_json)
-    elif as_url(source) is not None:
-        raise InvalidInput(f"a class in this process reads no URL: download the lines, or serve {path}")
-    elif not run_lines(path, source, output, options, overwrite=overwrite):
-        raise typer.Exit(2)
+def show_one(task: Task, result: Result, *, as_json: bool) -> None:
+    """Print the result of one item; raises ServiceError if it has no output."""
+    if as_json:
+        print_line(result)
+    check(result)
+    if not as_json:
+        typer.echo(plain(task.line(result.model_dump(mode="json"))))
 
 
 def source_of(given: list[str]) -> Path | None:

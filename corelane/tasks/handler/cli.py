@@ -26,10 +26,7 @@ def package(
     as_json: JsonOption = False,
 ) -> None:
     """Make a version of a handler: a Python class that CORELANE_HANDLERS names, as it is installed here."""
-    from corelane.cli.own_class import log_for_people
-
     settings = read_settings(data_dir=data)
-    log_for_people(settings)
     artifact, example = publish(handler, name, target, settings)
     version = artifact.manifest.version_id
     shown = {"id": version, "path": str(artifact.path), "handler": handler, "example": example}
@@ -46,10 +43,12 @@ def publish(path: str, name: str, target: str, settings: Settings, *, in_place: 
     """
     from compile.publish import building, publish_artifact
     from corelane.cli.own_class import local_limits
+    from corelane.log import configure_logging
     from corelane.tasks.handler.engine.local import try_example
     from corelane.tasks.handler.engine.packaging import manifest_of
     from corelane.tasks.handler.engine.source import look_here
 
+    configure_logging(settings.log_level, settings.log_format)
     look_here()
     manifest = manifest_of(path, name, target, settings.handlers, in_place=in_place)
     root = writable_folder(settings.artifact_root)
@@ -61,10 +60,7 @@ def publish(path: str, name: str, target: str, settings: Settings, *, in_place: 
 
 def publish_for_serve(path: str, name: str) -> None:
     """Publish a handler in a process of its own, which ``serve`` starts; print the version, or the refusal, as JSON."""
-    from corelane.log import configure_logging
-
     settings = read_settings()
-    configure_logging(settings.log_level, settings.log_format)
     try:
         artifact, example = publish(path, name, settings.target, settings, in_place=True)
         said = {"version": artifact.manifest.version_id, "example": example}

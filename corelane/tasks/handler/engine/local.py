@@ -1,6 +1,5 @@
 """A handler in this process, without a service: ``corelane run`` asks it, and packaging tries its example."""
 
-import multiprocessing
 import sys
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
@@ -59,19 +58,14 @@ class LocalHandler:
 
 @contextmanager
 def opened(manifest: Manifest, folder: Path, limits: RunnerLimits) -> Iterator[LocalHandler]:
-    """Set up the handler of a manifest, and end it with its processes; raises ArtifactRefused, LoadFailed."""
-    others = multiprocessing.active_children()
+    """Set up the handler of a manifest; raises ArtifactRefused or LoadFailed."""
     try:
         with redirect_stdout(PrintedLines(sys.stdout)):
             runner = HandlerRunner.open(cast(Backend, None), Artifact(path=folder, manifest=manifest), limits)
-        yield LocalHandler(runner, manifest)
-        runner.close()
     except LoadFailed as error:
         raise LoadFailed(error.detail.removesuffix(LOG_SAYS)) from None
-    finally:
-        for child in multiprocessing.active_children():
-            if child not in others:
-                child.kill()
+    yield LocalHandler(runner, manifest)
+    runner.close()
 
 
 def try_example(manifest: Manifest, folder: Path, limits: RunnerLimits) -> str:

@@ -82,7 +82,7 @@ class Settings(GroupedFields):
     )
     handler_errors: Literal["type", "frames"] = Field(
         "type",
-        description="What callers see of an exception in a handler: its type, or `frames`: the file and line too.",
+        description="What callers see of a handler's exception: its `type`, or `frames`, its line too.",
     )
     target: Literal["cpu", "inf1", "inf2", "trn1", "trn2", "trn3", "cuda", "null"] = Field(
         "cpu",
@@ -168,8 +168,7 @@ class Settings(GroupedFields):
     max_memory_mb: float | None = Field(
         None,
         gt=0,
-        description="Memory a core's process may hold after a batch, in MB; above that it is replaced. No limit if "
-        "unset.",
+        description="Memory in MB above which a core's process is replaced after a batch; no limit if unset.",
     )
     max_attempts: int = Field(3, ge=1, description="Attempts an item gets before it fails with `worker_lost`.")
 

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
-from corelane.cli.serve import ROLES, check_options, choose_roles, in_order
+from corelane.cli.commands import CommandGroup
+from corelane.cli.serve import ROLES, check_options, choose_roles, in_order, serve
 from corelane.cli.serve_output import JsonOutput, PrefixedOutput, own_command, ready_facts
 from corelane.cli.webhook_secrets import make_secret
 from corelane.errors import SetupError
@@ -46,6 +48,21 @@ def test_options_of_roles_that_are_not_here_are_refused() -> None:
     check_options({"port": 8000, "cores": None}, frozenset({"api"}))
     with pytest.raises(SetupError, match="--flower-port is of no use without the role flower"):
         check_options({"flower_port": 1}, frozenset({"api"}))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--reload"], "--reload is of no use without --handler"),
+        (["--handler", "shop.models"], "names no handler; names look like package.module:Class"),
+        (["--handler", "a:B", "--roles", "api", "--redis", REDIS], "--handler is of no use without the role worker"),
+    ],
+)
+def test_class_that_cannot_be_served_here_is_refused(options: list[str], said: str) -> None:
+    app = CommandGroup()
+    app.command()(serve)
+    done = CliRunner().invoke(app, options)
+    assert (done.exit_code, said in done.stderr) == (1, True), done.stderr
 
 
 def test_what_this_host_offers_is_shown() -> None:

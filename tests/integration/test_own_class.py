@@ -45,12 +45,16 @@ def package(tmp_path: Path) -> Path:
     return file
 
 
+def launch(built_in_data: Path, folder: Path, *options: str) -> Fleet:
+    artifacts = shutil.copytree(built_in_data / "artifacts", folder / "artifacts", copy_function=os.link)
+    options = ("--handler", "mine.model:MyClass", "--cores", "1", "--no-flower", *options)
+    return launch_fleet(folder / "data", artifacts, *options, PYTHONPATH=f"{folder}{os.pathsep}{ROOT}")
+
+
 @pytest.fixture
 def fleet(built_in_data: Path, tmp_path: Path, package: Path) -> Iterator[Fleet]:
-    artifacts = shutil.copytree(built_in_data / "artifacts", tmp_path / "artifacts", copy_function=os.link)
-    places = os.pathsep.join(map(str, (package.parents[1], ROOT)))
-    options = ("--handler", "mine.model:MyClass", "--reload", "--cores", "1", "--no-flower")
-    with running(launch_fleet(tmp_path / "data", artifacts, *options, PYTHONPATH=places)) as fleet:
+    assert package.is_file()
+    with running(launch(built_in_data, tmp_path, "--reload")) as fleet:
         yield fleet
 
 
@@ -106,3 +110,15 @@ def test_saves_are_served_without_a_gap_and_broken_ones_are_said_in_a_sentence(f
     assert [each["pid"] for each in fleet.states().values()] == [core["pid"]], "its process was not replaced"
     eventually(lambda: fleet.api.get("/v1/models").text.count('"id":"my-class@') == 1, why=fleet.last_words)
     assert "predict raised KeyError at model.py:19" in ask(fleet, "key")["error"]["detail"]
+
+
+def test_class_that_is_broken_from_the_start_ends_the_service_in_a_sentence(
+    built_in_data: Path, tmp_path: Path, package: Path
+) -> None:
+    package.write_text(CLASS.replace("def predict", "def judge"))
+    fleet = launch(built_in_data, tmp_path)
+    try:
+        assert fleet.process.wait(LONG_S) == 1
+    finally:
+        fleet.end()
+    assert "stopped: mine.model:MyClass has no predict: give it one" in fleet.log_text()

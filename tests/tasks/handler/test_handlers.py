@@ -16,6 +16,7 @@ from pydantic import ValidationError
 from structlog.testing import capture_logs
 
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, read_artifact
+from corelane.cli.own_class import local_limits
 from corelane.domain.dispatch import LEAST_TOKENS, Core
 from corelane.domain.jobs import GivenOptions, Result
 from corelane.engine.runner import Runner
@@ -298,7 +299,7 @@ def test_package_that_is_written_is_loaded_beside_its_earlier_state(tmp_path: Pa
 def test_example_of_a_class_is_tried_when_it_is_packaged(tmp_path: Path, name: str, said: str) -> None:
     manifest = package(f"shop.models:{name}", tmp_path).manifest
     try:
-        found = try_example(manifest, tmp_path, Settings())
+        found = try_example(manifest, tmp_path, local_limits(f"shop.models:{name}", Settings()))
     except ArtifactRefused as error:
         found = error.detail
     assert said in found

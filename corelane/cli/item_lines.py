@@ -22,7 +22,7 @@ from corelane.domain.wire import with_few_unknown
 from corelane.errors import InvalidInput
 from corelane.errors.sentences import first_fault
 from corelane.tasks.registry import TASKS
-from corelane.tasks.results import failed_result, model_result
+from corelane.tasks.results import failed_result, model_result, with_place
 from corelane.tasks.task import Task
 
 #: The beginning of every line of an output.
@@ -57,6 +57,8 @@ class ParsedLine:
     id: str | None
     item: Item | None
     problem: str = ""
+    #: What sentences call the line.
+    called: str = ""
 
 
 @dataclass(slots=True)
@@ -105,7 +107,7 @@ def read_line(task: Task, raw: NumberedLine, ids: EarlierIds | None = None) -> P
         return problem(f": {no_text(text_id)}", item.id)
     if ids and item.id is not None and (before := ids.first(item.id, raw.called)) is not None:
         return problem(f" {same_id(item.id, before)}", item.id)
-    return ParsedLine(raw.index, item.id, item)
+    return ParsedLine(raw.index, item.id, item, called=raw.called)
 
 
 def command_for(text: bytes) -> str:
@@ -163,7 +165,8 @@ def results_of(
             while pending[0].item is None:
                 yield refused(pending.popleft())
             line = pending.popleft()
-            yield result.model_copy(update={"index": line.index, "id": line.id})
+            error = with_place(result.error, line.called)
+            yield result.model_copy(update={"index": line.index, "id": line.id, "error": error})
     yield from map(refused, pending)
 
 

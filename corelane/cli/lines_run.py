@@ -181,10 +181,10 @@ class LinesRun:
 
     @property
     def _parts(self) -> "JobParts":
-        """The parts of each job."""
+        """The parts of each job. An item that only the service can refuse fails alone."""
         options: Any = self.parts["options"]
         packed = self.task.packed if self._output.form.contents in (Contents.PARQUET, Contents.NPY) else {}
-        return {**self.parts, "options": {**packed, **(options or {})}}
+        return {**self.parts, "invalid_items": "fail", "options": {**packed, **(options or {})}}
 
     @property
     def _asks(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from corelane.cli.one_item import check, result_for
 from corelane.cli.options import JobsOption, MapOption, OutputOption, OverwriteOption, PriorityOption, QuietOption
 from corelane.cli.output import error_console, plain, print_line
 from corelane.cli.service import LONG_PATIENCE_S, PATIENCE_S, UrlOption, connect
-from corelane.cli.tables.forms import ENDINGS, PACKED, STANDARD, form_of
+from corelane.cli.tables.forms import STANDARD, form_of
 from corelane.cli.waiting import WaitNotice
 from corelane.domain.jobs import DEFAULT_TASK, JobStatus, Priority, Result
 from corelane.errors import InvalidInput
@@ -35,12 +35,7 @@ if TYPE_CHECKING:
 FIELD = re.compile(r"([A-Za-z_]\w*)(:?=)(.*)", re.DOTALL)
 
 #: What is meant as the name of a file: one word with an ending or from a folder on, or any name with an ending we read.
-FILE = re.compile(
-    r"\S*\.[A-Za-z][A-Za-z0-9]{1,7}|(?:\.{0,2}|~)/\S*|.*(?:"
-    + "|".join(map(re.escape, ENDINGS))
-    + rf")(?:{re.escape(PACKED)})?",
-    re.IGNORECASE,
-)
+FILE = re.compile(r"\S*\.[A-Za-z]\w{1,7}|(\.{0,2}|~)/\S*|.*\.(jsonl|ndjson|csv|tsv|parquet|npy|gz)", re.IGNORECASE)
 
 
 def run(
@@ -76,8 +71,10 @@ def run(
     parts: JobParts = {"model": model, "options": given_options, "priority": priority}
     given = item or ["-"]
     source = source_of(given)
-    if source is None and output != STANDARD:
-        raise InvalidInput("--output is for results of lines: that of one item is printed, with --json as JSON")
+    if source is None and (mapped or output != STANDARD):
+        raise InvalidInput(
+            "--output is for results of lines, --map for tables: the result of one item is printed, with --json as JSON"
+        )
     if ":" in model:
         from corelane.cli.own_class import run_item, run_lines
 
@@ -88,7 +85,7 @@ def run(
             raise typer.Exit(2)
         return
     # A run that resumes waits for its service, a new one tells at once that there is none.
-    patience_s = LONG_PATIENCE_S if output.with_name(f"{output.name}.run").exists() else PATIENCE_S
+    patience_s = LONG_PATIENCE_S if Path(f"{output}.run").exists() else PATIENCE_S
     with connect(url, patience_s=patience_s, on_wait=WaitNotice(console, quiet)) as client:
         info = client.get_model(model)
         task = task_named(info.get("task", DEFAULT_TASK))

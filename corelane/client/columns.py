@@ -16,12 +16,14 @@ from corelane.errors import InvalidInput
 from corelane.errors.sentences import first_fault, unknown_name
 from corelane.tasks.task import Task
 
-#: Columns that every result has, before and behind those of its task; the place of its row, and the caller's id of it.
-FIRST, LAST = ("status",), ("windows", "error", "model")
-INDEX, ID = "index", "id"
-
 #: What a column holds: cells of one type (object: JSON, None: nothing), or vectors of a length.
 Kind = type | int | None
+
+#: Columns that every result has, before and behind those of its task; the place of its row, and the caller's id of it.
+FIRST: Mapping[str, Kind] = MappingProxyType({"status": str})
+LAST: Mapping[str, Kind] = MappingProxyType({"windows": int, "error": str, "model": str})
+INDEX, ID = "index", "id"
+FIXED = {INDEX, ID, *FIRST, *LAST}
 
 #: The schema of any value; and types of schemas whose values are no text.
 ANY: Mapping[str, Any] = MappingProxyType({})
@@ -59,16 +61,15 @@ def fields_of(
     rest = [each for each in columns if each not in mapped.values()]
     found = {one: mapped.get(one, one) for one in known if one in mapped or one in rest}
     example = {one: value for one, value in task.example.items() if one in found}
-    lacking = [f"it needs `{one}`" for one in schema.get("required", ()) if one not in found]
-    if not lacking and not info.get("input_schema"):
+    lacking = [one for one in schema.get("required", ()) if one not in found]
+    why = f"it needs {_listed(lacking or known.keys() - {ID})}" if lacking or not found.keys() - {ID} else ""
+    if not why and not info.get("input_schema"):
         try:
             task.item.model_validate(example)
         except ValidationError as error:
-            lacking = [first_fault(error, task.item)]
-    if lacking or not found.keys() - {ID}:
-        why = lacking[0] if lacking else f"it needs one of {_listed(known.keys() - {ID})}"
-        wanted = next((one for one in task.example if one not in found), "FIELD")
-        raise InvalidInput(f"{there}: {why}; name a column for a field, as in --map {wanted}=COLUMN")
+            why, lacking = first_fault(error, task.item), [one for one in task.example if one not in found]
+    if why:
+        raise InvalidInput(f"{there}: {why}; name a column for a field, as in --map {[*lacking, 'FIELD'][0]}=COLUMN")
     carried = [each for each in columns if each not in found.values()]
     return Fields(found, carried, frozenset(one for one in found if _takes_text(known[one])))
 
@@ -93,36 +94,21 @@ def vector_fields(schema: Mapping[str, Any]) -> list[str]:
 
 def cells(task: Task, result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a result as cells by column, without its index and id; a failed one has its error's sentence."""
-    own = {
-        f"output_{name}" if name in (INDEX, ID, *FIRST, *LAST) else name: value
-        for name, value in task.columns(result).items()
-    }
+    own = {f"output_{name}" if name in FIXED else name: value for name, value in task.columns(result).items()}
     error = result["error"] or {}
     tail = {"windows": result["windows"], "error": error.get("detail"), "model": result.get("model")}
     return {"status": result["status"], **own, **tail}
 
 
-class Kinds:
-    """What each column of all results holds."""
-
-    def __init__(self) -> None:
-        self._of: dict[str, Kind] = dict.fromkeys(FIRST)
-
-    def see(self, row: Mapping[str, Any]) -> None:
-        """Widen the columns' kinds so that they hold one more row."""
-        for name, value in row.items():
-            one, other = self._of.get(name), _kind_of(value)
+def widen(kinds: dict[str, Kind], row: Mapping[str, Any]) -> None:
+    """Widen the kinds of a task's columns so that they hold one more row of ``cells``."""
+    for name, value in row.items():
+        if name not in FIXED:
+            one, other = kinds.get(name), _kind_of(value)
             if one is None or other is None or one == other:
-                self._of[name] = other if one is None else one
+                kinds[name] = other if one is None else one
             else:
-                self._of[name] = float if {one, other} == {int, float} else object
-
-    @property
-    def columns(self) -> dict[str, Kind]:
-        """The kinds by column, in the order of the output."""
-        return {name: kind for name, kind in self._of.items() if name not in LAST} | {
-            name: self._of.get(name) for name in LAST
-        }
+                kinds[name] = float if {one, other} == {int, float} else object
 
 
 def without_clash(names: Iterable[str], taken: Iterable[str]) -> dict[str, str]:

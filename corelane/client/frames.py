@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from corelane.client import endpoints
-from corelane.client.columns import ID, Fields, Kinds, arrow_array, cells, fields_of, without_clash
+from corelane.client.columns import FIRST, ID, LAST, Fields, Kind, arrow_array, cells, fields_of, widen, without_clash
 from corelane.client.protocol import ServiceProtocol
 from corelane.client.steps import Exchange, all_of
 from corelane.client.wire import cut_jobs
@@ -14,7 +14,7 @@ from corelane.domain.jobs import DEFAULT_TASK, Job, Priority
 from corelane.errors import CorelaneError, InvalidInput, SetupError
 from corelane.errors.extras import install_command
 from corelane.tasks.registry import task_named
-from corelane.tasks.results import model_result
+from corelane.tasks.results import model_result, with_place
 
 #: Jobs in flight at a time.
 JOBS = 4
@@ -43,7 +43,7 @@ def run_frame(
     info = yield from service.call(endpoints.get_model(model))
     task = task_named(info.get("task", DEFAULT_TASK))
     fields = fields_of("the frame", [each for each in frame.columns if isinstance(each, str)], task, info, map or {})
-    results, kinds = list[dict[str, Any]](), Kinds()
+    results, kinds = list[dict[str, Any]](), dict[str, Kind]()
     jobs = cut_jobs(_items(frame, fields))
     in_flight = deque[Job]()
     try:
@@ -57,15 +57,17 @@ def run_frame(
             if not in_flight:
                 break
             for result in (yield from all_of(service.results(in_flight[0].id))):
-                plain = model_result(result, in_flight[0].model).model_dump(mode="json")
+                placed = result.model_copy(update={"error": with_place(result.error, f"row {len(results) + 1}")})
+                plain = model_result(placed, in_flight[0].model).model_dump(mode="json")
                 results.append(cells(task, plain))
-                kinds.see(results[-1])
+                widen(kinds, results[-1])
             in_flight.popleft()
     except CorelaneError:
         for job in in_flight:
             yield from service.call(endpoints.cancel(job.id))
         raise
-    found = {name: arrow_array(kind, [row.get(name) for row in results]) for name, kind in kinds.columns.items()}
+    columns = {**FIRST, **kinds, **LAST}
+    found = {name: arrow_array(kind, [row.get(name) for row in results]) for name, kind in columns.items()}
     return _beside(frame, found)
 
 

@@ -1,12 +1,13 @@
 """Results of items without an output, and results that name their model version. Pure."""
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from pydantic import Field, create_model
 
-from corelane.domain.jobs import JobStatus, Result
+from corelane.domain.jobs import ItemError, JobStatus, Result
 from corelane.tasks.registry import task_named
 
 
@@ -21,6 +22,11 @@ def model_result(result: Result | Mapping[str, Any], model: str | None) -> Resul
     found = result if isinstance(result, Result) else Result.model_validate(result)
     made: Result = _with_model(type(found)).model_validate(vars(found) | {"model": model})
     return made
+
+
+def with_place(error: ItemError | None, place: str) -> ItemError | None:
+    """Return an item's error with its place in a whole input: the service counts the items of each job."""
+    return error and error.model_copy(update={"detail": re.sub(r"^item \d+", place, error.detail)})
 
 
 def failed_result(task: str, index: int, item_id: str | None, code: str, detail: str) -> dict[str, Any]:

@@ -98,6 +98,17 @@ def test_every_form_becomes_every_other(null_service: str, source: str, output: 
     assert (fewer.exit_code, "is not of these items" in fewer.stderr, made.read_bytes()) == (1, True, before)
 
 
+def test_parquet_says_which_library_it_needs_and_csv_needs_none(
+    null_service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = write(tmp_path / "t.csv", table())
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    asked = (MODEL, given, "--map", "text=body", "--url", null_service, "-o")
+    assert call(*asked, tmp_path / "o.csv").exit_code == 2
+    done = call(*asked, tmp_path / "o.parquet")
+    assert (done.exit_code, "needs pyarrow: run `" in done.stderr, "[tables]" in done.stderr) == (1, True, True)
+
+
 def test_a_table_without_rows_becomes_one(null_service: str, tmp_path: Path) -> None:
     given, made = write(tmp_path / "t.parquet", table().slice(0, 0)), tmp_path / "o.parquet"
     for _ in range(2):
@@ -210,20 +221,11 @@ def test_bad_rows_of_a_csv_fail_alone_and_the_rest_goes_on(
 
 def test_bad_rows_of_parquet_fail_alone(null_service: str, tmp_path: Path) -> None:
     raw = pa.Array.from_buffers(pa.string(), 2, pa.array([b"ok", b"\xff"], pa.binary()).buffers())
+    columns = {"binary": raw, "list": pa.array([["a"], None]), "struct": pa.array([{"a": 1}, None])}
     found = {}
-    for name, column in {"binary": raw, "list": pa.array([["a"], None]), "struct": pa.array([{"a": 1}, None])}.items():
-        made = tmp_path / f"{name}-o.csv"
-        assert (
-            call(
-                MODEL,
-                write(tmp_path / f"{name}.parquet", pa.table({"text": column})),
-                "-o",
-                made,
-                "--url",
-                null_service,
-            ).exit_code
-            == 2
-        )
+    for name, column in (columns | {"long": pa.array(["x" * 2_100_000, "ok"])}).items():
+        given, made = write(tmp_path / f"{name}.parquet", pa.table({"text": column})), tmp_path / f"{name}-o.csv"
+        assert call(MODEL, given, "-o", made, "--url", null_service).exit_code == 2
         found[name] = [row["error"] for row in rows_of(made)]
     assert found["binary"] == [
         "",
@@ -234,6 +236,7 @@ def test_bad_rows_of_parquet_fail_alone(null_service: str, tmp_path: Path) -> No
         "row 2 of list.parquet: text: this is required",
     ]
     assert "text: a text is wanted" in found["struct"][0]
+    assert found["long"][0].startswith("row 1 of long.parquet: the text is longer than 2,000,000 characters: cut it")
 
 
 def test_fields_that_are_no_text_are_json_in_a_csv(null_service: str, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import orjson
 from corelane.cli.tables.forms import Form
 from corelane.cli.tables.reading import CHUNK_ROWS, ItemTable, Lines, Source, plain, values_of
 from corelane.cli.tables.writing import write_table
-from corelane.client.columns import ID, INDEX, Kinds, cells, without_clash
+from corelane.client.columns import FIRST, ID, INDEX, LAST, Kind, cells, widen, without_clash
 from corelane.errors import InvalidInput
 from corelane.tasks.task import Task
 
@@ -53,20 +53,21 @@ def join(file: BinaryIO, form: Form, task: Task, results: BinaryIO, source: Sour
 
 
 def _join_table(stream: BinaryIO, form: Form, task: Task, results: BinaryIO, source: Source, rows: int) -> None:
-    kinds = Kinds()
+    kinds: dict[str, Kind] = {}
     results.seek(0)
     for line in results:
-        kinds.see(cells(task, orjson.loads(line)))
+        widen(kinds, cells(task, orjson.loads(line)))
+    columns = {**FIRST, **kinds, **LAST}
     # Ids are those of the input, in their own type; lines of JSON have theirs in the results.
     types = dict(source.types) if isinstance(source, ItemTable) else {ID: str}
     ids = {ID: types.pop(ID) or str} if ID in types else {}
-    names = without_clash(types, {INDEX, ID, *kinds.columns})
-    layout = {INDEX: int, **ids, **{names[name]: kind or str for name, kind in types.items()}, **kinds.columns}
+    names = without_clash(types, {INDEX, ID, *columns})
+    layout = {INDEX: int, **ids, **{names[name]: kind or str for name, kind in types.items()}, **columns}
 
     def chunks() -> Iterator[dict[str, Any]]:
         for read, carried in _pairs(results, source):
             found = [cells(task, result) | {INDEX: result[INDEX], ID: result[ID]} for result in read]
-            own = {name: [row.get(name) for row in found] for name in (INDEX, ID, *kinds.columns)}
+            own = {name: [row.get(name) for row in found] for name in (INDEX, ID, *columns)}
             yield own | {names.get(name, name): column for name, column in carried.items()}
 
     write_table(stream, form.contents, layout, chunks(), rows)

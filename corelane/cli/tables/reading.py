@@ -28,6 +28,12 @@ CHUNK_ROWS = 100
 #: Most bytes of a line of a CSV, and characters of a cell: more than the service takes as an item.
 LONGEST = 2**24
 
+#: What is said of a row of a CSV that has no end, or none at its line.
+UNREADABLE = (
+    "has a quote that never ends, or one inside a cell that is not written twice, or more than {:,} characters: mend "
+    "the quotes, or cut the row"
+)
+
 #: The indexes of some rows, their cells by column (lists, or arrays of Arrow), and what is wrong with some of them.
 Chunk = tuple[Sequence[int], Mapping[str, Any], Mapping[int, str]]
 
@@ -135,13 +141,7 @@ class CsvTable(ItemTable):
             except StopIteration:
                 return
             except csv.Error:
-                row, problem = (
-                    [],
-                    (
-                        "has a quote that never ends, or one inside a cell that is not written twice, or more than "
-                        f"{LONGEST:,} characters: mend the quotes, or cut the row"
-                    ),
-                )
+                row, problem = [], UNREADABLE.format(LONGEST)
                 self._skip_line(start)
             if not problem and not self._is_text:
                 problem = "is not text in UTF-8: save the table in UTF-8"

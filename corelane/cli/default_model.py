@@ -22,14 +22,8 @@ async def compile_default_model(settings: Settings, supervisor: Supervisor) -> N
     supervisor.say(f"compiling {model_name(settings.model)}, once")
     argv = [sys.executable, "-m", "corelane", "compile", settings.model, "--target", settings.target]
     argv += ["--json"] if settings.log_format == "json" else []
-    compiler = await asyncio.create_subprocess_exec(*argv, env=settings.environment())
-    stop, done = asyncio.create_task(supervisor.wait()), asyncio.create_task(compiler.wait())
-    await asyncio.wait((stop, done), return_when=asyncio.FIRST_COMPLETED)
-    stop.cancel()
-    if compiler.returncode is None:
-        compiler.terminate()
-        await done
-    elif compiler.returncode and not supervisor.is_over:
+    status, _ = await supervisor.run(argv, settings.environment())
+    if status and not supervisor.is_over:
         raise SetupError(f"the default model {settings.model} could not be compiled; see above")
 
 

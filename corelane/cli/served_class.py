@@ -115,14 +115,8 @@ class ServedClass:
         """Publish the class in another process; return its version, and what became of its example."""
         argv = [sys.executable, "-c", PUBLISH, self._path, self._name]
         env = self._settings.environment(core=None)
-        publisher = await asyncio.create_subprocess_exec(*argv, env=env, stdout=asyncio.subprocess.PIPE)
-        done, stop = asyncio.create_task(publisher.communicate()), asyncio.create_task(self._supervisor.wait())
-        await asyncio.wait((done, stop), return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        if not done.done():
-            publisher.kill()
-        said, _ = await done
-        if publisher.returncode or not said:
+        status, said = await self._supervisor.run(argv, env, asyncio.subprocess.PIPE)
+        if status or not said:
             raise ArtifactRefused(f"{self._path} ended the process that packages it: see above")
         found: dict[str, Any] = orjson.loads(said)
         if "refused" in found:

@@ -205,6 +205,19 @@ class Supervisor:
             await asyncio.wait_for(self._over.wait(), timeout_s)
         return self._over.is_set()
 
+    async def run(
+        self, argv: Sequence[str], env: Mapping[str, str], stdout: int | None = None
+    ) -> tuple[int | None, bytes]:
+        """Run a command, and end it if a stop is requested; return its status, and its output if that is a pipe."""
+        process = await asyncio.create_subprocess_exec(*argv, env=dict(env), stdout=stdout)
+        stop, done = asyncio.create_task(self.wait()), asyncio.create_task(process.communicate())
+        await asyncio.wait((stop, done), return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if process.returncode is None and not done.done():
+            process.terminate()
+        said, _ = await done
+        return process.returncode, said or b""
+
     async def stop(self, order: Sequence[Sequence[str]] = ()) -> None:
         """Stop the parts group by group, by the prefixes of their names; parts in no group stop first."""
         self._stopping = True

@@ -1,5 +1,6 @@
 """``corelane models package``: a Python class as a version of a model, for workers to load."""
 
+import os
 import sys
 from typing import Annotated
 
@@ -61,9 +62,12 @@ def publish(path: str, name: str, target: str, settings: Settings, *, in_place: 
 def publish_for_serve(path: str, name: str) -> None:
     """Publish a handler in a process of its own, which ``serve`` starts; print the version, or the refusal, as JSON."""
     settings = read_settings()
+    # What the class prints by itself, and its processes, must not get hold of the pipe.
+    output = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
         artifact, example = publish(path, name, settings.target, settings, in_place=True)
         said = {"version": artifact.manifest.version_id, "example": example}
     except CorelaneError as error:
         said = {"refused": error.detail}
-    sys.stdout.buffer.write(orjson.dumps(said))
+    os.write(output, orjson.dumps(said))

@@ -15,7 +15,7 @@ RUN, READ, SHOWN = {"sh", "python"}, {"json", "js"}, {"text", "mermaid", "nginx"
 ELSEWHERE = {
     "make": 2,  # sets up everything or serves until Ctrl-C: the run on a fresh machine
     "tutorial": 7,  # a folder of one's own: tests/integration/test_tutorial.py
-    "handlers": 2,  # a package of handlers: tests/integration/test_handlers.py, test_own_class.py
+    "handlers": 1,  # a package of handlers: tests/integration/test_handlers.py, test_own_class.py
     "rollout": 2,  # a second model: tests/integration/test_rollout.py
     "pauses": 1,  # a version and an owner of some fleet: tests/integration/test_cores.py
     "backup": 2,  # on a data folder of its own: tests/integration/test_backup.py

@@ -130,18 +130,17 @@ def refuse_others(task: Task, lines: Iterator[NumberedLine]) -> Iterator[Numbere
     first = next(lines, None)
     if first is None:
         return iter(())
-    is_default, other = task is TASKS[DEFAULT_TASK], command_for(first.text)
+    other = command_for(first.text)
     if other == "batches":
         raise InvalidInput(
             "this is a file for `corelane batches` (its lines have custom_id and body): `corelane files upload FILE`, "
             "then `corelane batches create ID`"
         )
-    if other == "run" and is_default:
+    if other == "run" and task is TASKS[DEFAULT_TASK]:
         raise InvalidInput(f"these are no items of {task.name}: give them to a model by `corelane run MODEL FILE`")
     cells = first.text.replace(b'"', b"").decode(errors="replace").strip().split(",")
     if len(cells) > 1 and task.item.model_fields.keys() >= set(cells):
-        hint = "give --csv" if is_default else "name it by the ending .csv"
-        raise InvalidInput(f"the first line is the header of a table: {hint}")
+        raise InvalidInput("the first line is the header of a table: name it by the ending .csv")
     return chain([first], lines)
 
 

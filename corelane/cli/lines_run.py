@@ -59,8 +59,6 @@ class LinesRun:
     info: Mapping[str, Any] = field(default_factory=dict)
     #: Columns of a table by another name, as FIELD=COLUMN.
     mapped: Sequence[str] = ()
-    #: The form of input and output, whatever they are named.
-    form: Form | None = None
     #: How a result is written on standard output.
     show: Callable[[dict[str, Any]], bytes] = write_line
     #: Whether the summary is printed as JSON.
@@ -87,8 +85,7 @@ class LinesRun:
 
     @property
     def _output(self) -> RunOutput:
-        read = self.form or form_of(self.source)
-        return RunOutput(self.output, self.form or form_of(self.output), read.is_table)
+        return RunOutput(self.output, form_of(self.output), form_of(self.source).is_table)
 
     @contextmanager
     def _open_source(self) -> Iterator["Source"]:
@@ -96,7 +93,7 @@ class LinesRun:
         from corelane.cli.tables.reading import open_source
         from corelane.cli.tables.writing import check_output
 
-        form = self.form or form_of(self.source)
+        form = form_of(self.source)
         check_output(self._output.form.contents, self.task, self.info)
         with opened(self.source, form) as stream:
             yield open_source(stream, self.source, form.contents, self.task, self.info, self.mapped)
@@ -131,7 +128,7 @@ class LinesRun:
         # If results go to the terminal, a bar would stand between them.
         has_bar = self.console.is_terminal and not self.quiet and (has_file or not sys.stdout.isatty())
         lines = map(partial(read_line, self.task, ids=EarlierIds()), chain(again, raw_lines))
-        write = write_line if has_file or self._output.is_joined else self.show
+        write = write_line if has_file else self.show
         try:
             with ExitStack() as stack:
                 look = partial(meter.state.look, stack.enter_context(connect(self.url, patience_s=0)))
@@ -245,10 +242,8 @@ class LinesRun:
         """Submit one job of the items at a URL; write its results to the output; return whether all was answered."""
         if self.overwrite:
             raise InvalidInput("items at a URL are read by the service: leave out --overwrite")
-        if self.form or self.mapped or (as_url(self.output) is None and form_of(self.output) != Form()):
-            raise InvalidInput(
-                "items at a URL are lines that the service reads: leave out --csv and --map, and write .jsonl"
-            )
+        if self.mapped or (as_url(self.output) is None and form_of(self.output) != Form()):
+            raise InvalidInput("items at a URL are lines that the service reads: leave out --map, and write .jsonl")
         target = as_url(self.output)
         if target is None and self.output != STANDARD and self.output.exists():
             raise InvalidInput(f"{self.output} exists: results of items at a URL go into a new file")

@@ -11,8 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from os import fstat
 from pathlib import Path
-from tempfile import TemporaryFile
-from typing import TYPE_CHECKING, Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import orjson
 
@@ -74,7 +73,7 @@ class RunOutput:
     @property
     def is_joined(self) -> bool:
         """Whether results are joined with the rows of the input once all are there."""
-        return self.form.is_table or (self.has_file and (self.has_columns or self.form.is_packed))
+        return self.has_file and (self.has_columns or self.form != Form())
 
     @property
     def _lines(self) -> Path:
@@ -89,8 +88,7 @@ class RunOutput:
     def open(self) -> Iterator[BinaryIO]:
         """Open what results are written to, line by line: to read and append, locked against other runs."""
         if not self.has_file:
-            with TemporaryFile() as lines:
-                yield cast(BinaryIO, lines) if self.is_joined else sys.stdout.buffer
+            yield sys.stdout.buffer
             return
         with self._lines.open("a+b") as sink:
             try:
@@ -109,14 +107,10 @@ class RunOutput:
 
     def join(self, task: Task, source: "Source", sink: BinaryIO, kept: OutputState) -> None:
         """Write the output from its lines, which are all there, and drop these. A killed command does this again."""
-        from corelane.cli.tables.joining import join, join_to
+        from corelane.cli.tables.joining import join
 
         sink.flush()
-        if not self.has_file:
-            join(sys.stdout.buffer, self.form, task, sink, source, kept.lines)
-            sys.stdout.buffer.flush()
-            return
-        join_to(self.path, self.form, task, sink, source, kept.lines)
+        join(self.path, self.form, task, sink, source, kept.lines)
         if (run := self.read_run()) is not None:
             run.joined = {"lines": kept.lines, "failed": kept.failed, "empty": kept.empty}
             run.write()
@@ -129,7 +123,7 @@ class RunOutput:
 
         Raises InvalidInput if the output is not of this run.
         """
-        if not (self.is_joined and self.has_file and self.path.exists()) or fstat(sink.fileno()).st_size:
+        if not (self.is_joined and self.path.exists()) or fstat(sink.fileno()).st_size:
             return None
         self._lines.unlink(missing_ok=True)
         run = self.read_run()

@@ -398,7 +398,7 @@ def test_csv_is_known_by_the_names_of_files(service: StandIn, tmp_path: Path) ->
     other = tmp_path / "table"
     other.write_bytes(CSV_QUESTIONS)
     code, said = run(other, "--url", service.url)
-    assert (code, said) == (1, "the first line is the header of a table: give --csv\n")
+    assert (code, said) == (1, "the first line is the header of a table: name it by the ending .csv\n")
 
 
 class Screen:
@@ -486,7 +486,7 @@ def test_standard_input_to_standard_output(service: StandIn, tmp_path: Path) -> 
 def test_csv_in_and_out(service: StandIn, tmp_path: Path) -> None:
     questions, output = tmp_path / "q.csv", tmp_path / "a.csv"
     questions.write_bytes(CSV_QUESTIONS)
-    code, said = run(questions, "-o", output, "--url", service.url, "--csv")
+    code, said = run(questions, "-o", output, "--url", service.url)
     assert (code, "5 lines: 2 answered, 2 without an answer, 1 failed" in said) == (2, True), said
     rows = list(csv.DictReader(io.StringIO(output.read_text())))
     assert [(row["index"], row["id"], row["status"], row["answer"]) for row in rows] == [
@@ -500,12 +500,12 @@ def test_csv_in_and_out(service: StandIn, tmp_path: Path) -> None:
 
 
 def test_an_output_of_another_form_is_refused(service: StandIn, questions: Path, tmp_path: Path) -> None:
-    output = tmp_path / "a"
-    run(questions, "-o", output, "--url", service.url)
-    before = output.read_bytes()
+    lines, output = tmp_path / "a.jsonl", tmp_path / "a.csv"
+    run(questions, "-o", lines, "--url", service.url)
+    before = lines.rename(output).read_bytes()
     table = tmp_path / "q.csv"
     table.write_bytes(CSV_QUESTIONS)
-    code, said = run(table, "-o", output, "--url", service.url, "--csv")
+    code, said = run(table, "-o", output, "--url", service.url)
     assert (code, output.read_bytes()) == (1, before)
     assert "--overwrite" in said
 

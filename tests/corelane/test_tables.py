@@ -20,7 +20,7 @@ from pyarrow import parquet
 
 from corelane.cli.tables import reading
 from corelane.cli.tables.forms import Contents, form_of, opened
-from corelane.cli.tables.joining import join_to
+from corelane.cli.tables.joining import join
 from corelane.cli.tables.reading import Lines, open_source
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import InvalidInput
@@ -319,15 +319,6 @@ def test_a_run_killed_at_any_point_loses_and_doubles_nothing(service: StandIn, t
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted(["t.csv", output, f"{output}.run"])
 
 
-def test_tables_go_through_pipes(service: StandIn, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", COMMAND, "--csv", "--url", service.url, "--quiet"]
-    done = subprocess.run(
-        command, input=b"question,context,more\nWho?,Ada x,1\n", capture_output=True, check=False, timeout=60
-    )
-    [row] = csv.DictReader(io.StringIO(done.stdout.decode()))
-    assert (row["answer"], row["start"], row["more"], row["status"]) == ("Ada", "0", "1", "succeeded"), done.stderr
-
-
 def test_lines_become_a_table_and_ids_are_theirs(null_service: str, tmp_path: Path) -> None:
     path, made = tmp_path / "t.jsonl.gz", tmp_path / "o.parquet"
     path.write_bytes(gzip.compress(b'{"id": 7, "text": "a"}\n\n{"text": "b"}\n'))
@@ -391,7 +382,7 @@ def joined(tmp_path: Path, name: str, task: str, results: list[dict[str, Any]]) 
     for index, each in enumerate(results):
         whole = {**unanswered_result(task, index, f"i{index}", "succeeded"), "model": "m@1", **each}  # type: ignore[arg-type]
         lines.write(orjson.dumps(whole) + b"\n")
-    join_to(path, form_of(path), TASKS[task], lines, Lines(io.BytesIO(), TASKS[task]), len(results))
+    join(path, form_of(path), TASKS[task], lines, Lines(io.BytesIO(), TASKS[task]), len(results))
     return path
 
 

@@ -75,7 +75,7 @@ def opened(path: Path, form: Form) -> Iterator[BinaryIO]:
             if form.is_packed:
                 _check(path, stream, PACKED)
                 stream = cast(BinaryIO, stack.enter_context(gzip.open(stream)))
-            if form.is_table and (path == STANDARD or form.is_packed):
+            if form.is_table and form.is_packed:
                 # A table is read twice, and not always from its beginning.
                 whole = stack.enter_context(NamedTemporaryFile())
                 shutil.copyfileobj(stream, whole)

@@ -6,7 +6,7 @@ The file gets its name once it is whole, so a command that is killed meanwhile d
 import gzip
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -24,12 +24,16 @@ from corelane.tasks.task import Task
 Pair = tuple[list[dict[str, Any]], Mapping[str, Any]]
 
 
-def join_to(output: Path, form: Form, task: Task, results: BinaryIO, source: Source, rows: int) -> None:
+def join(output: Path, form: Form, task: Task, results: BinaryIO, source: Source, rows: int) -> None:
     """Write the results and the carried columns of their rows to a file, which then gets its name."""
     aside = output.with_name(f"{output.name}.new")
     try:
         with aside.open("wb") as file:
-            join(file, form, task, results, source, rows)
+            with cast(BinaryIO, gzip.open(file, "wb")) if form.is_packed else nullcontext(file) as stream:
+                if form.is_table:
+                    _join_table(stream, form, task, results, source, rows)
+                else:
+                    _join_lines(stream, results, source)
             file.flush()
             os.fsync(file.fileno())
         aside.replace(output)
@@ -37,19 +41,13 @@ def join_to(output: Path, form: Form, task: Task, results: BinaryIO, source: Sou
         aside.unlink(missing_ok=True)
 
 
-def join(file: BinaryIO, form: Form, task: Task, results: BinaryIO, source: Source, rows: int) -> None:
-    """Write the results and the carried columns of their rows to a stream."""
-    with ExitStack() as stack:
-        stream = cast(BinaryIO, stack.enter_context(gzip.open(file, "wb"))) if form.is_packed else file
-        if form.is_table:
-            _join_table(stream, form, task, results, source, rows)
-            return
-        for read, carried in _pairs(results, source):
-            names = without_clash(carried, read[0])
-            columns = {names[name]: values_of(column) for name, column in carried.items() if name != ID}
-            for at, result in enumerate(read):
-                line = result | {name: column[at] for name, column in columns.items()}
-                stream.write(orjson.dumps(line, default=plain, option=orjson.OPT_APPEND_NEWLINE))
+def _join_lines(stream: BinaryIO, results: BinaryIO, source: Source) -> None:
+    for read, carried in _pairs(results, source):
+        names = without_clash(carried, read[0])
+        columns = {names[name]: values_of(column) for name, column in carried.items() if name != ID}
+        for at, result in enumerate(read):
+            line = result | {name: column[at] for name, column in columns.items()}
+            stream.write(orjson.dumps(line, default=plain, option=orjson.OPT_APPEND_NEWLINE))
 
 
 def _join_table(stream: BinaryIO, form: Form, task: Task, results: BinaryIO, source: Source, rows: int) -> None:

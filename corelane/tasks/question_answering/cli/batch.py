@@ -12,7 +12,7 @@ from corelane.cli.lines_run import LinesRun
 from corelane.cli.options import JobsOption, MapOption, OutputOption, OverwriteOption, PriorityOption, QuietOption
 from corelane.cli.output import error_console
 from corelane.cli.service import ModelOption, UrlOption
-from corelane.cli.tables.forms import STANDARD, Contents, Form
+from corelane.cli.tables.forms import STANDARD
 from corelane.domain.jobs import DEFAULT_TASK, Priority
 from corelane.tasks.question_answering.cli.options import NAMES, AnswerOptions
 from corelane.tasks.registry import TASKS
@@ -38,9 +38,6 @@ def batch(
     priority: PriorityOption = Priority.NORMAL,
     jobs: JobsOption = 4,
     overwrite: OverwriteOption = False,
-    as_csv: Annotated[
-        bool, typer.Option("--csv", help="Read and write CSV with a header, whatever the files are named.")
-    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, on standard error.")] = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -51,7 +48,6 @@ def batch(
         parts=parts,
         source=questions,
         output=output,
-        form=Form(Contents.CSV) if as_csv else None,
         mapped=mapped or (),
         url=url,
         jobs=jobs,

@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -15,7 +16,7 @@ from typing import Any, BinaryIO
 import orjson
 
 from corelane.cli.errors import require
-from corelane.cli.item_lines import NumberedLine, number_lines, refuse_others
+from corelane.cli.item_lines import BYTE_ORDER_MARK, NumberedLine, number_lines, refuse_others
 from corelane.cli.progress import count_ahead
 from corelane.cli.tables.forms import Contents
 from corelane.client.columns import ID, Fields, fields_of, item_schema, vector_fields
@@ -67,12 +68,12 @@ class ItemTable(ABC):
         self.types = {name: types[column] for name, column in self.carried.items()}
 
     @abstractmethod
-    def count(self) -> int:
-        """Return the number of rows that are not blank."""
-
-    @abstractmethod
     def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
         """Yield some columns of the rows that are not blank."""
+
+    def count(self) -> int:
+        """Return the number of rows that are not blank."""
+        return sum(len(indexes) for indexes, *_ in self.chunks([]))
 
     def value(self, one: str, cell: Any) -> Any:
         """Return the value of a field that a cell stands for. An id may be of any type."""
@@ -99,12 +100,12 @@ class CsvTable(ItemTable):
 
     def __init__(self, stream: BinaryIO, path: Path, find: Find, delimiter: str) -> None:
         csv.field_size_limit(LONGEST)
-        self._stream, self._delimiter, self._at, self._is_text = stream, delimiter, 0, True
-        self._header = list[str]()
-        _, first, problem = next(self._rows(0), (0, [], "is not there"))
+        self._stream, self._delimiter, self._header = stream, delimiter, list[str]()
+        self._begin = len(BYTE_ORDER_MARK) if stream.read(len(BYTE_ORDER_MARK)) == BYTE_ORDER_MARK else 0
+        _, first, problem = next(self._rows(), (0, [], "is not there"))
         if problem:
             raise InvalidInput(f"{path}: the row that names its columns {problem}")
-        self._header, self._body = [name.strip() for name in first], self._at
+        self._header, self._begin = [name.strip() for name in first], stream.tell()
         super().__init__(path, dict.fromkeys(self._header), find(path.name, self._header))
 
     def value(self, one: str, cell: str) -> Any:
@@ -114,35 +115,30 @@ class CsvTable(ItemTable):
         except orjson.JSONDecodeError:
             return cell
 
-    def count(self) -> int:
-        """Return the number of rows that are not blank."""
-        return sum(1 for _ in self._rows(self._body))
-
     def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
         """Yield some columns as lists; cells that are not there are None."""
-        places, rows = {column: self._header.index(column) for column in columns}, self._rows(self._body)
+        places, rows = {column: self._header.index(column) for column in columns}, self._rows()
         while chunk := list(islice(rows, CHUNK_ROWS)):
             found = {name: [row[at] if at < len(row) else None for _, row, _ in chunk] for name, at in places.items()}
             yield [index for index, _, _ in chunk], found, {index: problem for index, _, problem in chunk if problem}
 
-    def _rows(self, begin: int) -> Iterator[tuple[int, list[str], str]]:
+    def _rows(self) -> Iterator[tuple[int, list[str], str]]:
         """Yield the place of each row that is not blank, its cells, and what is wrong with it.
 
         After a row that cannot be read, reading goes on at the line after its first.
         """
-        self._at, problem = begin, "not begun"
+        self._stream.seek(self._begin)
         for index in count():
-            if problem:
-                self._stream.seek(self._at)
-                reader = csv.reader(self._texts(), delimiter=self._delimiter, strict=True)
-            start, problem, self._is_text = self._at, "", True
+            begin, problem, self._is_text = self._stream.tell(), "", True
             try:
-                row = next(reader)
+                row = next(csv.reader(self._texts(), delimiter=self._delimiter, strict=True))
             except StopIteration:
                 return
             except csv.Error:
                 row, problem = [], UNREADABLE.format(LONGEST)
-                self._skip_line(start)
+                self._stream.seek(begin)
+                while (piece := self._stream.readline(LONGEST)) and not piece.endswith(b"\n"):
+                    pass
             if not problem and not self._is_text:
                 problem = "is not text in UTF-8: save the table in UTF-8"
             elif self._header and len(row) > len(self._header):
@@ -154,19 +150,11 @@ class CsvTable(ItemTable):
         while line := self._stream.readline(LONGEST + 1):
             if len(line) > LONGEST:
                 raise csv.Error
-            coding = "utf-8" if self._at else "utf-8-sig"
-            self._at += len(line)
             try:
-                yield line.decode(coding)
+                yield line.decode()
             except UnicodeDecodeError:
                 self._is_text = False
-                yield line.decode(coding, errors="replace")
-
-    def _skip_line(self, start: int) -> None:
-        self._stream.seek(start)
-        while (piece := self._stream.readline(LONGEST)) and not piece.endswith(b"\n"):
-            pass
-        self._at = self._stream.tell()
+                yield line.decode(errors="replace")
 
 
 class ParquetTable(ItemTable):
@@ -184,10 +172,6 @@ class ParquetTable(ItemTable):
             raise InvalidInput(f"{path} is not whole: {error}. Write it again") from None
         schema = self._file.schema_arrow
         super().__init__(path, {each.name: each.type for each in schema}, find(path.name, schema.names))
-
-    def count(self) -> int:
-        """Return the number of rows."""
-        return int(self._file.metadata.num_rows)
 
     def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
         """Yield some columns as arrays of Arrow."""
@@ -220,10 +204,6 @@ class NpyTable(ItemTable):
             shape = self._vectors.shape
             raise InvalidInput(f"{path} holds {self._vectors.dtype} of the shape {shape}: rows of numbers are wanted")
 
-    def count(self) -> int:
-        """Return the number of rows."""
-        return len(self._vectors)
-
     def chunks(self, columns: Sequence[str]) -> Iterator[Chunk]:
         """Yield the vectors as lists, if they are wanted."""
         for first in range(0, len(self._vectors), CHUNK_ROWS):
@@ -244,10 +224,7 @@ def open_source(
     if mapped and contents in (Contents.LINES, Contents.NPY):
         raise InvalidInput(f"--map names columns of a table, and {path} has none")
     columns = {one: column for one, _, column in (each.partition("=") for each in mapped)}
-
-    def find(name: str, names: Sequence[str]) -> Fields:
-        return fields_of(name, names, task, info, columns)
-
+    find = partial(fields_of, task=task, info=info, mapped=columns)
     match contents:
         case Contents.LINES:
             return Lines(stream, task)

@@ -3,7 +3,7 @@
 import csv
 import io
 from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO
 
 import orjson
@@ -47,15 +47,12 @@ def write_table(stream: BinaryIO, contents: Contents, layout: Layout, chunks: Ch
 
 
 def _write_csv(stream: BinaryIO, layout: Layout, chunks: Chunks, delimiter: str) -> None:
-    def texts() -> Iterator[Iterable[Sequence[Any]]]:
-        yield [[*layout]]
-        for columns in chunks:
-            yield zip(*(_texts(kind, columns[name]) for name, kind in layout.items()), strict=True)
-
-    for rows in texts():
-        text = io.StringIO()
-        csv.writer(text, delimiter=delimiter, lineterminator="\n").writerows(rows)
-        stream.write(text.getvalue().encode())
+    text = io.TextIOWrapper(stream, "utf-8", newline="")
+    writer = csv.writer(text, delimiter=delimiter, lineterminator="\n")
+    writer.writerow(layout)
+    for columns in chunks:
+        writer.writerows(zip(*(_texts(kind, columns[name]) for name, kind in layout.items()), strict=True))
+    text.detach()
 
 
 def _texts(kind: Kind | Any, column: Any) -> list[str | None]:

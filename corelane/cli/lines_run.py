@@ -14,11 +14,10 @@ import secrets
 import sys
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from os import fstat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -29,7 +28,7 @@ from corelane.cli.item_lines import OutputState, read_line, read_output, results
 from corelane.cli.progress import LOOK_S, Meter, count_lines, following
 from corelane.cli.run_output import RunFile, RunOutput
 from corelane.cli.service import LONG_PATIENCE_S, connect
-from corelane.cli.tables.forms import STANDARD, Contents, Form, form_of, opened
+from corelane.cli.tables.forms import STANDARD, Contents, Form, form_of
 from corelane.cli.waiting import WaitNotice
 from corelane.domain.jobs import EarlierIds, Item, JobStatus, Result
 from corelane.errors import CorelaneError, InvalidInput, SetupError
@@ -68,12 +67,17 @@ class LinesRun:
 
     def run(self) -> bool:
         """Send the lines; return whether no result failed."""
+        from corelane.cli.tables.reading import open_source
+        from corelane.cli.tables.writing import check_output
+
         notice = WaitNotice(self.console, self.quiet)
         with _file_errors(), connect(self.url, patience_s=LONG_PATIENCE_S, on_wait=notice) as client:
             if (asked := as_url(self.source)) is not None:
                 return self._run_by_reference(client, asked)
             check_files(self.source, self.output)
-            with self._open_source() as source, self._output.open() as sink:
+            check_output(self._output.form.contents, self.task, self.info)
+            reading = open_source(self.source, self.task, self.info, self.mapped)
+            with reading as source, self._output.open() as sink:
                 before = None if self.overwrite else self._output.joined_before(sink, self._asks, source, self.names)
                 if before is not None:
                     return self._summarize(before, 0, 0.0)
@@ -86,17 +90,6 @@ class LinesRun:
     @property
     def _output(self) -> RunOutput:
         return RunOutput(self.output, form_of(self.output), form_of(self.source).is_table)
-
-    @contextmanager
-    def _open_source(self) -> Iterator["Source"]:
-        """Open the items; raise InvalidInput if they are not of this model, or its results not of the output's form."""
-        from corelane.cli.tables.reading import open_source
-        from corelane.cli.tables.writing import check_output
-
-        form = form_of(self.source)
-        check_output(self._output.form.contents, self.task, self.info)
-        with opened(self.source, form) as stream:
-            yield open_source(stream, self.source, form.contents, self.task, self.info, self.mapped)
 
     def _say(self, sentence: str) -> None:
         """Print a line on standard error for a person who waits."""
@@ -141,11 +134,11 @@ class LinesRun:
                     if meter.at > meter.before:
                         plain = result.model_dump(mode="json")
                         text = write(plain)
-                        kept.add(plain, len(text))
                         sink.write(text)
                         sink.flush()
+                        kept.add(plain, len(text))
         except (KeyboardInterrupt, CorelaneError, OSError):
-            self._say(self._stopped(self._count_written(sink, kept), meter.state))
+            self._say(self._stopped(kept.lines, meter.state))
             raise
         return kept, meter
 
@@ -216,14 +209,6 @@ class LinesRun:
             state=meter.state,
             **self._parts,
         )
-
-    def _count_written(self, sink: BinaryIO, kept: OutputState) -> int:
-        """Return how many lines the output has. The last line is left out if not all of it was written."""
-        if self.output == STANDARD:
-            return kept.lines
-        with suppress(OSError):
-            sink.flush()
-        return kept.lines - (fstat(sink.fileno()).st_size < kept.size_bytes)
 
     def _stopped(self, lines: int, state: "BulkState") -> str:
         """Return what is done, which jobs the service still works on, and how to resume or stop them."""

@@ -107,10 +107,10 @@ class RunOutput:
 
     def join(self, task: Task, source: "Source", sink: BinaryIO, kept: OutputState) -> None:
         """Write the output from its lines, which are all there, and drop these. A killed command does this again."""
-        from corelane.cli.tables.joining import join
+        from corelane.cli.tables.writing import join
 
         sink.flush()
-        join(self.path, self.form, task, sink, source, kept.lines)
+        join(self.path, task, sink, source, kept.lines)
         if (run := self.read_run()) is not None:
             run.joined = {"lines": kept.lines, "failed": kept.failed, "empty": kept.empty}
             run.write()

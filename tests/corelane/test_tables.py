@@ -19,9 +19,9 @@ import pytest
 from pyarrow import parquet
 
 from corelane.cli.tables import reading
-from corelane.cli.tables.forms import Contents, form_of, opened
-from corelane.cli.tables.joining import join
+from corelane.cli.tables.forms import Contents, form_of
 from corelane.cli.tables.reading import Lines, open_source
+from corelane.cli.tables.writing import join
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import InvalidInput
 from corelane.tasks.registry import TASKS
@@ -332,9 +332,7 @@ def test_lines_become_a_table_and_ids_are_theirs(null_service: str, tmp_path: Pa
 def lines_of(path: Path, task: str = "handler", **schema: Any) -> list[Any]:
     """Return the items that a model with this schema is asked, or what is wrong with them."""
     info = {"input_schema": schema} if schema else {}
-    form = form_of(path)
-    with opened(path, form) as stream:
-        source = open_source(stream, path, form.contents, TASKS[task], info, ())
+    with open_source(path, TASKS[task], info, ()) as source:
         read = list(source.lines())
         assert source.count() == len(read)
         return [line.problem or orjson.loads(line.text) for line in read]
@@ -382,7 +380,7 @@ def joined(tmp_path: Path, name: str, task: str, results: list[dict[str, Any]]) 
     for index, each in enumerate(results):
         whole = {**unanswered_result(task, index, f"i{index}", "succeeded"), "model": "m@1", **each}  # type: ignore[arg-type]
         lines.write(orjson.dumps(whole) + b"\n")
-    join(path, form_of(path), TASKS[task], lines, Lines(io.BytesIO(), TASKS[task]), len(results))
+    join(path, TASKS[task], lines, Lines(io.BytesIO(), TASKS[task]), len(results))
     return path
 
 

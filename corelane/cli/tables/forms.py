@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO
 
 from corelane.errors import InvalidInput
 
@@ -67,23 +67,20 @@ def form_of(path: Path) -> Form:
 
 
 @contextmanager
-def opened(path: Path, form: Form) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[BinaryIO]:
     """Open a file to read, unpacked. Raises InvalidInput if its bytes are not what its name says."""
+    form = form_of(path)
     with ExitStack() as stack:
-        stream: BinaryIO = sys.stdin.buffer if path == STANDARD else stack.enter_context(path.open("rb"))
-        try:
-            if form.is_packed:
-                _check(path, stream, PACKED)
-                stream = cast(BinaryIO, stack.enter_context(gzip.open(stream)))
-            if form.is_table and form.is_packed:
-                # A table is read twice, and not always from its beginning.
-                whole = stack.enter_context(NamedTemporaryFile())
-                shutil.copyfileobj(stream, whole)
-                stream = cast(BinaryIO, whole)
-            _check(path, stream, form.contents)
-            yield stream
-        except (gzip.BadGzipFile, zlib.error, EOFError) as error:
-            raise InvalidInput(f"{path} is damaged: {error}. Pack it again") from None
+        stream: Any = sys.stdin.buffer if path == STANDARD else stack.enter_context(path.open("rb"))
+        if form.is_packed:
+            _check(path, stream, PACKED)
+            packed, stream = stream, stack.enter_context(NamedTemporaryFile())
+            try:
+                shutil.copyfileobj(gzip.GzipFile(fileobj=packed), stream)
+            except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+                raise InvalidInput(f"{path} is damaged: {error}. Pack it again") from None
+        _check(path, stream, form.contents)
+        yield stream
 
 
 def _check(path: Path, stream: BinaryIO, wanted: str) -> None:

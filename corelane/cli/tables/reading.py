@@ -7,6 +7,7 @@ import csv
 from abc import ABC, abstractmethod
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
 from itertools import count, islice
@@ -18,7 +19,7 @@ import orjson
 from corelane.cli.errors import require
 from corelane.cli.item_lines import BYTE_ORDER_MARK, NumberedLine, number_lines, refuse_others
 from corelane.cli.progress import count_ahead
-from corelane.cli.tables.forms import Contents
+from corelane.cli.tables.forms import Contents, form_of, opened
 from corelane.client.columns import ID, Fields, fields_of, item_schema, vector_fields
 from corelane.errors import InvalidInput
 from corelane.tasks.task import Task
@@ -215,24 +216,26 @@ class NpyTable(ItemTable):
 Source = Lines | ItemTable
 
 
-def open_source(
-    stream: BinaryIO, path: Path, contents: Contents, task: Task, info: Mapping[str, Any], mapped: Sequence[str]
-) -> Source:
-    """Return the items of an opened file for one model, which ``info`` describes; ``mapped`` has FIELD=COLUMN."""
+@contextmanager
+def open_source(path: Path, task: Task, info: Mapping[str, Any], mapped: Sequence[str]) -> Iterator[Source]:
+    """Open the items of a file for one model, which ``info`` describes; ``mapped`` has FIELD=COLUMN."""
+    contents = form_of(path).contents
     if wrong := [each for each in mapped if not all(each.partition("="))]:
         raise InvalidInput(f"--map {wrong[0]}: it is FIELD=COLUMN")
     if mapped and contents in (Contents.LINES, Contents.NPY):
         raise InvalidInput(f"--map names columns of a table, and {path} has none")
     columns = {one: column for one, _, column in (each.partition("=") for each in mapped)}
     find = partial(fields_of, task=task, info=info, mapped=columns)
-    match contents:
-        case Contents.LINES:
-            return Lines(stream, task)
-        case Contents.PARQUET:
-            return ParquetTable(stream, path, find)
-        case Contents.NPY:
-            return NpyTable(stream, path, task, info)
-    return CsvTable(stream, path, find, "," if contents is Contents.CSV else "\t")
+    with opened(path) as stream:
+        match contents:
+            case Contents.LINES:
+                yield Lines(stream, task)
+            case Contents.PARQUET:
+                yield ParquetTable(stream, path, find)
+            case Contents.NPY:
+                yield NpyTable(stream, path, task, info)
+            case _:
+                yield CsvTable(stream, path, find, "," if contents is Contents.CSV else "\t")
 
 
 def values_of(column: Any, errors: str = "replace") -> list[Any]:

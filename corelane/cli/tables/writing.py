@@ -1,17 +1,38 @@
-"""The forms of tables that are written: chunks of columns, lists of cells or arrays of Arrow, become a file's bytes."""
+"""The results of a run, kept as lines, and the columns of its input beside them: written as one file at the end.
+
+The file gets its name once it is whole, so a command that is killed meanwhile does this again. Memory use is constant.
+"""
 
 import csv
+import gzip
 import io
+import os
 from array import array
-from collections.abc import Iterable, Mapping
-from typing import Any, BinaryIO
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 import orjson
 
 from corelane.cli.errors import require
-from corelane.cli.tables.forms import Contents
-from corelane.cli.tables.reading import plain, values_of
-from corelane.client.columns import Kind, arrow_array, arrow_type, as_text, vector_fields
+from corelane.cli.tables.forms import Contents, form_of
+from corelane.cli.tables.reading import CHUNK_ROWS, Lines, Source, plain, values_of
+from corelane.client.columns import (
+    FIRST,
+    ID,
+    INDEX,
+    LAST,
+    Kind,
+    arrow_array,
+    arrow_type,
+    as_text,
+    cells,
+    vector_fields,
+    widen,
+    without_clash,
+)
 from corelane.errors import InvalidInput
 from corelane.tasks.task import Task
 
@@ -21,7 +42,7 @@ GROUP_BYTES = 8 * 1024 * 1024
 #: What each column of the output has: a kind of cells, or the type of Arrow that it has in the input.
 Layout = Mapping[str, Kind | Any]
 
-#: Chunks of the output: the cells of some rows by column.
+#: Chunks of the output: the cells of some rows by column, as lists or arrays of Arrow.
 Chunks = Iterable[Mapping[str, Any]]
 
 
@@ -35,15 +56,72 @@ def check_output(contents: Contents, task: Task, info: Mapping[str, Any]) -> Non
             raise InvalidInput(f"a result of {task.name} is not one vector: name an output that ends in .parquet")
 
 
-def write_table(stream: BinaryIO, contents: Contents, layout: Layout, chunks: Chunks, rows: int) -> None:
-    """Write a table of so many rows."""
+def join(output: Path, task: Task, results: BinaryIO, source: Source, rows: int) -> None:
+    """Write the results and the carried columns of their rows to a file, which then gets its name."""
+    form, aside = form_of(output), output.with_name(f"{output.name}.new")
+    try:
+        with aside.open("wb") as file:
+            with cast(BinaryIO, gzip.open(file, "wb")) if form.is_packed else nullcontext(file) as stream:
+                if form.is_table:
+                    _join_table(stream, form.contents, task, results, source, rows)
+                else:
+                    _join_lines(stream, results, source)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(output)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _join_lines(stream: BinaryIO, results: BinaryIO, source: Source) -> None:
+    for read, carried in _pairs(results, source):
+        names = without_clash(carried, read[0])
+        columns = {names[name]: values_of(column) for name, column in carried.items() if name != ID}
+        for at, result in enumerate(read):
+            line = result | {name: column[at] for name, column in columns.items()}
+            stream.write(orjson.dumps(line, default=plain, option=orjson.OPT_APPEND_NEWLINE))
+
+
+def _join_table(stream: BinaryIO, contents: Contents, task: Task, results: BinaryIO, source: Source, rows: int) -> None:
+    kinds: dict[str, Kind] = {}
+    results.seek(0)
+    for line in results:
+        widen(kinds, cells(task, orjson.loads(line)))
+    columns = {**FIRST, **kinds, **LAST}
+    # Ids of a table are in their own type, those of lines are in the results.
+    types = {ID: str} if isinstance(source, Lines) else source.types
+    names = {ID: ID, **without_clash([name for name in types if name != ID], {INDEX, ID, *columns})}
+    layout = {INDEX: int, **{names[name]: kind or str for name, kind in types.items()}, **columns}
+
+    def chunks() -> Iterator[dict[str, Any]]:
+        for read, carried in _pairs(results, source):
+            found = [cells(task, result) | {INDEX: result[INDEX], ID: result[ID]} for result in read]
+            own = {name: [row.get(name) for row in found] for name in (INDEX, ID, *columns)}
+            yield own | {names.get(name, name): column for name, column in carried.items()}
+
     match contents:
         case Contents.PARQUET:
-            _write_parquet(stream, layout, chunks)
+            _write_parquet(stream, layout, chunks())
         case Contents.NPY:
-            _write_npy(stream, layout, chunks, rows)
+            _write_npy(stream, layout, chunks(), rows)
         case _:
-            _write_csv(stream, layout, chunks, "," if contents is Contents.CSV else "\t")
+            _write_csv(stream, layout, chunks(), "," if contents is Contents.CSV else "\t")
+
+
+def _pairs(results: BinaryIO, source: Source) -> Iterator[tuple[list[dict[str, Any]], Mapping[str, Any]]]:
+    """Yield some results, and the carried columns of their rows."""
+    results.seek(0)
+    lines = map(orjson.loads, results)
+    if isinstance(source, Lines):
+        while read := list(islice(lines, CHUNK_ROWS)):
+            yield read, {}
+        return
+    for indexes, columns, _ in source.chunks([*source.carried.values()]):
+        read = list(islice(lines, len(indexes)))
+        if [result[INDEX] for result in read] != [*indexes]:
+            raise InvalidInput("the input was changed while it was read: put it back, or start over with --overwrite")
+        if read:
+            yield read, {name: columns[column] for name, column in source.carried.items()}
 
 
 def _write_csv(stream: BinaryIO, layout: Layout, chunks: Chunks, delimiter: str) -> None:

@@ -75,7 +75,7 @@ class LinesRun:
             if (asked := as_url(self.source)) is not None:
                 return self._run_by_reference(client, asked)
             check_files(self.source, self.output)
-            check_output(self._output.form.contents, self.task, self.info)
+            check_output(form_of(self.output).contents, self.task, self.info)
             reading = open_source(self.source, self.task, self.info, self.mapped)
             with reading as source, self._output.open() as sink:
                 before = None if self.overwrite else self._output.joined_before(sink, self._asks, source, self.names)
@@ -89,7 +89,9 @@ class LinesRun:
 
     @property
     def _output(self) -> RunOutput:
-        return RunOutput(self.output, form_of(self.output), form_of(self.source).is_table)
+        has_columns = form_of(self.source).contents is not Contents.LINES
+        is_joined = self.output != STANDARD and (has_columns or form_of(self.output) != Form())
+        return RunOutput(self.output, is_joined)
 
     def _say(self, sentence: str) -> None:
         """Print a line on standard error for a person who waits."""
@@ -173,17 +175,15 @@ class LinesRun:
     def _parts(self) -> "JobParts":
         """The parts of each job. An item that only the service can refuse fails alone."""
         options: Any = self.parts["options"]
-        packed = self.task.packed if self._output.form.contents in (Contents.PARQUET, Contents.NPY) else {}
+        packed = self.task.packed if form_of(self.output).contents in (Contents.PARQUET, Contents.NPY) else {}
         return {**self.parts, "invalid_items": "fail", "options": {**packed, **(options or {})}}
 
     @property
     def _asks(self) -> dict[str, Any]:
         """What is asked with each item."""
-        options: Any = self._parts["options"]
-        head = {name: value for name, value in self.parts.items() if name != "options"}
         mapped = {"map": sorted(self.mapped)} if self.mapped else {}
-        asks: dict[str, Any] = orjson.loads(orjson.dumps(head | mapped | options))
-        return asks
+        asks: dict[str, Any] = orjson.loads(orjson.dumps({**self.parts, **mapped, "options": self._parts["options"]}))
+        return asks | asks.pop("options")
 
     def _ask(
         self, client: "Client", run: "RunFile", meter: "Meter", items: Iterator[Item]

@@ -133,15 +133,14 @@ def source_of(given: list[str]) -> Path | None:
         is_there = path.exists()
     if not is_there and (FIELD.fullmatch(given[0]) or not FILE.fullmatch(given[0])):
         return None
-    as_item = f"Is it a text: give it with its field, as in text={given[0]!r}"
-    if not is_there:
-        raise InvalidInput(f"there is no file {path}. {as_item}")
-    if path.is_dir():
-        raise InvalidInput(f"{path} is a folder: name a file in it. {as_item}")
     try:
+        if not is_there:
+            raise InvalidInput(f"there is no file {path}")
+        if path.is_dir():
+            raise InvalidInput(f"{path} is a folder: name a file in it")
         form_of(path)
     except InvalidInput as error:
-        raise InvalidInput(f"{error}. {as_item}") from None
+        raise InvalidInput(f"{error}. Is it a text: give it with its field, as in text={given[0]!r}") from None
     return path
 
 

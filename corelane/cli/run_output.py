@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import orjson
 
 from corelane.cli.item_lines import OutputState
-from corelane.cli.tables.forms import STANDARD, Form
+from corelane.cli.tables.forms import STANDARD
 from corelane.errors import InvalidInput
 from corelane.tasks.task import Task
 
@@ -34,7 +34,7 @@ class RunFile:
     lines: int = 0
     items: int = 0
     #: What the output has, once it has been joined: counts of lines, of those that failed, and of empty ones.
-    joined: dict[str, int] | None = None
+    joined: dict[str, Any] | None = None
     #: Whether an earlier command began the run.
     is_resumed: bool = False
 
@@ -42,16 +42,23 @@ class RunFile:
         """Write the file to disk, completely or not at all."""
         if self.path is None:
             return
-        temporary = _beside(self.path, ".new")
+        temporary = self.path.with_name(f"{self.path.name}.new")
         own = {name: value for name, value in asdict(self).items() if name not in ("path", "is_resumed")}
         temporary.write_bytes(orjson.dumps(own))
         temporary.replace(self.path)
 
     def require_same(self, asks: Mapping[str, Any], output: Path, names: Mapping[str, str]) -> None:
-        """Raise InvalidInput if the output was begun with other options."""
-        if differ := differences(self.asks, asks, names):
+        """Raise InvalidInput if the output was begun with other options, which are told as ``names`` has them typed."""
+        shown = {"None": "not given", "[]": "not given", "False": "given"}
+        differ = []
+        for name in sorted({*self.asks, *asks}):
+            old, new = str(self.asks.get(name)), str(asks.get(name))
+            if old != new:
+                typed = names.get(name, "--" + name.replace("_", "-"))
+                differ.append(f"{typed} was {shown.get(old, old)}, now it is {shown.get(new, new)}")
+        if differ:
             raise InvalidInput(
-                f"{output} was begun otherwise: {differ}. Resume it with what it was begun with, name "
+                f"{output} was begun otherwise: {'; '.join(differ)}. Resume it with what it was begun with, name "
                 "another output, or start over with --overwrite"
             )
 
@@ -61,9 +68,8 @@ class RunOutput:
     """The output of one run, and its two files beside it."""
 
     path: Path
-    form: Form
-    #: Whether the input is a table, whose columns go into the output.
-    has_columns: bool
+    #: Whether results are joined with the rows of the input once all are there.
+    is_joined: bool
 
     @property
     def has_file(self) -> bool:
@@ -71,18 +77,13 @@ class RunOutput:
         return self.path != STANDARD
 
     @property
-    def is_joined(self) -> bool:
-        """Whether results are joined with the rows of the input once all are there."""
-        return self.has_file and (self.has_columns or self.form != Form())
-
-    @property
     def _lines(self) -> Path:
-        return _beside(self.path, ".lines") if self.is_joined else self.path
+        return self.path.with_name(f"{self.path.name}.lines") if self.is_joined else self.path
 
     @property
     def run_path(self) -> Path | None:
         """The file that says what the run asked; None for standard output."""
-        return _beside(self.path, ".run") if self.has_file else None
+        return self.path.with_name(f"{self.path.name}.run") if self.has_file else None
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
@@ -132,19 +133,4 @@ class RunOutput:
                 f"{self.path} exists, and is not of these items; name another output, or drop it with --overwrite"
             )
         run.require_same(asks, self.path, names)
-        return OutputState(run.joined["lines"], run.joined["failed"], run.joined["empty"])
-
-
-def _beside(path: Path, ending: str) -> Path:
-    return path.with_name(path.name + ending)
-
-
-def differences(before: Mapping[str, Any], now: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """Return the options that differ, as they are typed on the command line."""
-    shown = {"None": "not given", "[]": "not given", "False": "given"}
-    values = {name: [str(each.get(name)) for each in (before, now)] for name in sorted({*before, *now})}
-    return "; ".join(
-        f"{names.get(name, '--' + name.replace('_', '-'))} was {shown.get(old, old)}, now it is {shown.get(new, new)}"
-        for name, (old, new) in values.items()
-        if old != new
-    )
+        return OutputState(**run.joined)

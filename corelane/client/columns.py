@@ -4,8 +4,10 @@ Only ``arrow_array`` needs pyarrow.
 """
 
 from array import array
+from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
 
@@ -134,7 +136,16 @@ def as_text(kind: Kind, value: Any) -> str | None:
     """Return a cell as text: what is no text as JSON; None for nothing."""
     if value is None or (kind is str and isinstance(value, str)):
         return value
-    return orjson.dumps(value.tolist() if isinstance(value, array) else value).decode()
+    return orjson.dumps(value, default=plain).decode()
+
+
+def plain(value: object) -> Any:
+    """Return what stands in JSON for a value that it cannot hold: base64 for bytes, a number for a decimal."""
+    if isinstance(value, array):
+        return value.tolist()
+    if isinstance(value, bytes):
+        return urlsafe_b64encode(value).decode()
+    return float(value) if isinstance(value, Decimal) else str(value)
 
 
 def arrow_type(kind: Kind) -> Any:

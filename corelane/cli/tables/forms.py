@@ -51,11 +51,6 @@ class Form:
     contents: Contents = Contents.LINES
     is_packed: bool = False
 
-    @property
-    def is_table(self) -> bool:
-        """Whether it has columns."""
-        return self.contents is not Contents.LINES
-
 
 def form_of(path: Path) -> Form:
     """Return the form of a file by its ending: lines of JSON if it has none. Raises InvalidInput for other endings."""

@@ -5,10 +5,8 @@ A row that cannot be asked has a problem in place of its item, and the rows afte
 
 import csv
 from abc import ABC, abstractmethod
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from decimal import Decimal
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
@@ -20,7 +18,7 @@ from corelane.cli.errors import require
 from corelane.cli.item_lines import BYTE_ORDER_MARK, NumberedLine, number_lines, refuse_others
 from corelane.cli.progress import count_ahead
 from corelane.cli.tables.forms import Contents, form_of, opened
-from corelane.client.columns import ID, Fields, fields_of, item_schema, vector_fields
+from corelane.client.columns import ID, Fields, fields_of, item_schema, plain, vector_fields
 from corelane.errors import InvalidInput
 from corelane.tasks.task import Task
 
@@ -251,10 +249,3 @@ def values_of(column: Any, errors: str = "replace") -> list[Any]:
     except UnicodeDecodeError:
         values = [each and each.decode(errors=errors) for each in column.cast(pa.binary()).to_pylist()]
     return values
-
-
-def plain(value: object) -> Any:
-    """Return what stands in JSON for a value that it cannot hold: base64 for bytes, a number for a decimal."""
-    if isinstance(value, bytes):
-        return urlsafe_b64encode(value).decode()
-    return float(value) if isinstance(value, Decimal) else str(value)

@@ -18,7 +18,7 @@ import orjson
 
 from corelane.cli.errors import require
 from corelane.cli.tables.forms import Contents, form_of
-from corelane.cli.tables.reading import CHUNK_ROWS, Lines, Source, plain, values_of
+from corelane.cli.tables.reading import CHUNK_ROWS, Lines, Source, values_of
 from corelane.client.columns import (
     FIRST,
     ID,
@@ -29,6 +29,7 @@ from corelane.client.columns import (
     arrow_type,
     as_text,
     cells,
+    plain,
     vector_fields,
     widen,
     without_clash,
@@ -62,10 +63,10 @@ def join(output: Path, task: Task, results: BinaryIO, source: Source, rows: int)
     try:
         with aside.open("wb") as file:
             with cast(BinaryIO, gzip.open(file, "wb")) if form.is_packed else nullcontext(file) as stream:
-                if form.is_table:
-                    _join_table(stream, form.contents, task, results, source, rows)
-                else:
+                if form.contents is Contents.LINES:
                     _join_lines(stream, results, source)
+                else:
+                    _join_table(stream, form.contents, task, results, source, rows)
             file.flush()
             os.fsync(file.fileno())
         aside.replace(output)
@@ -135,12 +136,8 @@ def _write_csv(stream: BinaryIO, layout: Layout, chunks: Chunks, delimiter: str)
 
 def _texts(kind: Kind | Any, column: Any) -> list[str | None]:
     """Return a column as text; what is no text as JSON."""
-    if isinstance(column, list):
-        return [as_text(kind, each) for each in column]
-    return [
-        each if each is None or isinstance(each, str) else orjson.dumps(each, default=plain).decode()
-        for each in values_of(column)
-    ]
+    kind = kind if isinstance(column, list) else str
+    return [as_text(kind, each) for each in values_of(column)]
 
 
 def _write_parquet(stream: BinaryIO, layout: Layout, chunks: Chunks) -> None:

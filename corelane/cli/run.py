@@ -140,7 +140,7 @@ def source_of(given: list[str]) -> Path | None:
             raise InvalidInput(f"{path} is a folder: name a file in it")
         form_of(path)
     except InvalidInput as error:
-        raise InvalidInput(f"{error}. Is it a text: give it with its field, as in text={given[0]!r}") from None
+        raise InvalidInput(f"{error}. If it is a text, give it with its field, as in text={given[0]!r}") from None
     return path
 
 

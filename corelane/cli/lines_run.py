@@ -109,7 +109,7 @@ class LinesRun:
         """Send the lines that are not in the output yet, writing complete lines; return what it has now."""
         from corelane.client.bulk import BulkState
 
-        has_file = self._output.has_file
+        has_file = self.output != STANDARD
         total = None if self.quiet else source.count()
         raw_lines = source.lines()
         kept = read_output(sink) if has_file and not self.overwrite else OutputState()

@@ -72,23 +72,18 @@ class RunOutput:
     is_joined: bool
 
     @property
-    def has_file(self) -> bool:
-        """Whether it is not standard output."""
-        return self.path != STANDARD
-
-    @property
     def _lines(self) -> Path:
         return self.path.with_name(f"{self.path.name}.lines") if self.is_joined else self.path
 
     @property
     def run_path(self) -> Path | None:
         """The file that says what the run asked; None for standard output."""
-        return self.path.with_name(f"{self.path.name}.run") if self.has_file else None
+        return self.path.with_name(f"{self.path.name}.run") if self.path != STANDARD else None
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
         """Open what results are written to, line by line: to read and append, locked against other runs."""
-        if not self.has_file:
+        if self.path == STANDARD:
             yield sys.stdout.buffer
             return
         with self._lines.open("a+b") as sink:

@@ -27,8 +27,7 @@ LAST: Mapping[str, Kind] = MappingProxyType({"windows": int, "error": str, "mode
 INDEX, ID = "index", "id"
 FIXED = {INDEX, ID, *FIRST, *LAST}
 
-#: The schema of any value; and types of schemas whose values are no text.
-ANY: Mapping[str, Any] = MappingProxyType({})
+#: Types of schemas whose values are no text.
 NOT_TEXT = {"array", "object", "number", "integer", "boolean"}
 
 
@@ -54,7 +53,7 @@ def fields_of(
     there = f"{name} has {_listed(columns) or 'no columns'}"
     if twice := sorted({each for each in columns if columns.count(each) > 1}):
         raise InvalidInput(f"{name} has the column {twice[0]!r} twice: rename one of them")
-    known = {ID: ANY, **(schema["properties"] or dict.fromkeys([*columns, *mapped], ANY))}
+    known = {ID: {}, **(schema["properties"] or {each: {} for each in [*columns, *mapped]})}
     for one, column in mapped.items():
         if one not in known:
             raise InvalidInput(f"--map {one}={column}: {unknown_name('field', one, known)}")
@@ -106,11 +105,9 @@ def widen(kinds: dict[str, Kind], row: Mapping[str, Any]) -> None:
     """Widen the kinds of a task's columns so that they hold one more row of ``cells``."""
     for name, value in row.items():
         if name not in FIXED:
-            one, other = kinds.get(name), _kind_of(value)
-            if one is None or other is None or one == other:
-                kinds[name] = other if one is None else one
-            else:
-                kinds[name] = float if {one, other} == {int, float} else object
+            both = {kinds.get(name), _kind_of(value)} - {None}
+            widest = float if both == {int, float} else object
+            kinds[name] = widest if len(both) > 1 else next(iter(both), None)
 
 
 def without_clash(names: Iterable[str], taken: Iterable[str]) -> dict[str, str]:

@@ -48,7 +48,7 @@ class FileUrl:
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return handler(schema) | {"format": FILE_FORMAT, "examples": ["https://example.com/a.png"]}
+        return handler(schema) | {"format": FILE_FORMAT}
 
     @classmethod
     def _read(cls, value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> "FileUrl":

@@ -20,6 +20,7 @@ from pydantic import BaseModel
 from corelane.artifacts.manifest import digest_file
 from corelane.errors import ArtifactRefused, RuntimeLost, first_line
 from corelane.log import get_logger
+from corelane.tasks.handler.files import FILE_FORMAT
 from corelane.tasks.handler.interface import Handler
 from corelane.tasks.handler.values import output_schema
 
@@ -174,8 +175,9 @@ def _schema(path: str, handler: type[Handler], name: str, mode: Any) -> dict[str
         raise ArtifactRefused(f"{path}: {name} has no JSON schema: {first_line(error)}") from None
 
 
-#: A value for an example, by its type in a schema.
+#: A value for an example, by its type in a schema, or its format.
 VALUES = {"string": "text", "integer": 1, "number": 1.0, "boolean": True, "array": [], "object": {}}
+VALUES |= {FILE_FORMAT: "https://example.com/a.png"}
 
 
 def _example(form: type[BaseModel], schema: dict[str, Any]) -> dict[str, Any] | None:
@@ -205,4 +207,4 @@ def _given(schema: dict[str, Any]) -> list[Any]:
 
 
 def _value(schema: dict[str, Any]) -> Any:
-    return next(iter(_given(schema)), VALUES.get(str(schema.get("type"))))
+    return next(iter(_given(schema)), VALUES.get(str(schema.get("type", schema.get("format")))))

@@ -112,13 +112,13 @@ class Submitter:
             step.end(found, failure)
 
     async def _submit_once(self, submission: Submission, admission: Admission | None) -> Submitted:
-        """Make a job as ``submit`` says, without a trace."""
         once = submission.once
         if cell_of(submission.id) != self._settings.cell:
             raise ValueError(f"{submission.id} is no id of service {self._settings.cell}")
         if submission.retry_of is None:
             await self.beside_others(submission, self.check_sizes)
-            await self._check_files(submission)
+            if submission.head.options.form is not None:
+                await self._check_files(submission)
         if submission.input_url is not None:
             await self._check_url("input_url", submission.input_url, submission.owner)
         holder = None if once is None else await self._store.holder(once.key)
@@ -184,7 +184,7 @@ class Submitter:
         If bad items fail alone, so do these: the core that runs an item checks its files again.
         """
         head, items = submission.head, submission.items
-        if head.options.form is None or head.invalid_items == "fail":
+        if head.invalid_items == "fail":
             return
         names = {name: f"item {index}: " for index, item in enumerate(items) for name in item.files}
         for plugin in installed(StorePlugin) if names else ():
@@ -244,7 +244,6 @@ class Submitter:
         return Submitted(record, is_replayed=True)
 
     async def _submit(self, submission: Submission, admission: Admission) -> JobRecord:
-        """Estimate the job, check that there is room for it, and hand it to the store."""
         costs = await self.beside_others(submission, self._costs)
         slices = spread_slices(costs, SLICE_ITEMS, SLICE_TOKENS, admission.idle)
         assumed: Assumed | None = None

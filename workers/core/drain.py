@@ -135,13 +135,8 @@ class DrainLoop:
             log.exception("claims_left_to_the_keeper")
         self._core.end_process(error)
 
-    @property
-    def _must_restart(self) -> bool:
-        return self._core.models.loads.must_restart
-
     def _should_stop(self) -> bool:
-        """Return whether to hand the work over. A restart for memory waits for slices that have begun."""
-        return bool(self._asked_to_stop()) or (self._must_restart and not self._in_flight.has_begun)
+        return bool(self._asked_to_stop()) or (self._core.models.loads.must_restart and not self._in_flight.has_begun)
 
     def _lose_store(self, error: Unavailable) -> None:
         self._core.is_cut_off = True
@@ -161,7 +156,7 @@ class DrainLoop:
             core.dispatch.sleep()
             return True
         began, was_idle = time.monotonic(), in_flight.is_empty
-        overtime = began - self.report.began > DRAIN_S or self._must_restart
+        overtime = began - self.report.began > DRAIN_S or core.models.loads.must_restart
         if overtime and was_idle:
             self._exchange(None, linger=True)
             core.dispatch.wake(core.bell)

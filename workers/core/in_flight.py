@@ -47,7 +47,7 @@ class InFlight:
 
     @property
     def has_begun(self) -> bool:
-        """Return whether a slice is answered in part."""
+        """Return whether a slice is answered in part. A restart for memory waits for its other items."""
         return any(pending.results for pending in self.pending.values())
 
     @property

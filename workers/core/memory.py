@@ -24,26 +24,23 @@ class MemoryBound(CoreObserver):
         self._most_mb = settings.max_memory_mb
         self._models = models
         #: What the process held when its models last came or went.
-        self._loaded_mb: float | None = None
+        self._loaded_mb = 0.0
         self._is_over = False
 
     def note_models(self) -> None:
-        """Note that models came or went; the next batch begins with what they take."""
-        self._loaded_mb, self._is_over = None, False
-
-    def batch_started(self, batch: CoreBatch) -> None:
-        """Note the memory before the first batch since models came or went."""
-        if self._loaded_mb is None and self._bound(batch) is not None:
-            self._loaded_mb = tree_bytes() / MB
+        """Note what the process holds, as models came or went."""
+        self._loaded_mb, self._is_over = tree_bytes() / MB, False
 
     def batch_finished(self, batch: CoreBatch) -> None:
-        """Have the process replaced if it is above its bound. While models load, their memory comes and goes."""
-        bound, loaded = self._bound(batch), self._loaded_mb
-        if bound is None or loaded is None or self._is_over or self._models.table.is_loading():
+        """Have the process replaced if it is above its bound."""
+        if bounds := [most for most in (self._most_mb, batch.runner.max_memory_mb) if most is not None]:
+            self._compare(batch, min(bounds))
+
+    def _compare(self, batch: CoreBatch, bound: float) -> None:
+        # While models load, their memory comes and goes.
+        if self._is_over or self._models.table.is_loading() or (held := tree_bytes() / MB) <= bound:
             return
-        if (held := tree_bytes() / MB) <= bound:
-            return
-        self._is_over = True
+        self._is_over, loaded = True, self._loaded_mb
         sizes = {"version": batch.runner.version, "held_mb": round(held), "max_memory_mb": bound}
         if loaded > bound:
             advice = "the loaded models take more than max_memory_mb: raise it, or unload a model"
@@ -51,6 +48,3 @@ class MemoryBound(CoreObserver):
             return
         log.warning("memory_above_bound", **sizes)
         self._models.loads.replace_process()
-
-    def _bound(self, batch: CoreBatch) -> float | None:
-        return min((most for most in (self._most_mb, batch.runner.max_memory_mb) if most is not None), default=None)

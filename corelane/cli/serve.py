@@ -8,7 +8,7 @@ data on disk.
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated
@@ -65,8 +65,9 @@ def serve(
     ] = None,
     redis_port: Annotated[int | None, typer.Option(help="Port of a Redis started here; 6379 if not given.")] = None,
     model: Annotated[str | None, typer.Option(help="The default model: name, folder or Hugging Face id.")] = None,
-    handler: Annotated[
-        str | None, typer.Option(help="A Python class to serve too, as package.module:Class; see docs/handlers.md.")
+    handlers: Annotated[
+        list[str] | None,
+        typer.Option("--handler", help="A Python class to serve too, as package.module:Class; see docs/handlers.md."),
     ] = None,
     reload: Annotated[bool, typer.Option("--reload", help="Serve the class anew at each save of its files.")] = False,
     flower_port: Annotated[int | None, typer.Option(help="Port of Flower; 5555 if not given.")] = None,
@@ -88,6 +89,7 @@ def serve(
     settings = read_settings(**given, data_dir=data, redis_url=redis)
     has_redis = "redis_url" in settings.model_fields_set
     chosen = choose_roles(roles, has_redis=has_redis, has_flower=flower)
+    handler = only_handler(handlers or ())
     check_options(given | {"handler": handler}, chosen if flower else chosen | {"flower"})
     if handler is not None:
         from corelane.cli.served_class import allow_class
@@ -106,6 +108,13 @@ def serve(
         output.say(f"stopped: {failure}", "error")
         raise typer.Exit(1)
     output.say("stopped")
+
+
+def only_handler(given: Sequence[str]) -> str | None:
+    """Return the class to serve; raise SetupError if several are given."""
+    if len(given) > 1:
+        raise SetupError("--handler serves one class: package and load the others (`corelane models package`)")
+    return given[0] if given else None
 
 
 async def _serve(

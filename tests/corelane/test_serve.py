@@ -54,6 +54,7 @@ def test_options_of_roles_that_are_not_here_are_refused() -> None:
     ("options", "said"),
     [
         (["--reload"], "--reload is of no use without --handler"),
+        (["--handler", "a:B", "--handler", "c:D"], "--handler serves one class: package and load the others"),
         (["--handler", "shop.models"], "names no handler; names look like package.module:Class"),
         (["--handler", "a:B", "--roles", "api", "--redis", REDIS], "--handler is of no use without the role worker"),
     ],

@@ -96,7 +96,7 @@ def command_rows() -> Iterator[str]:
 
 
 def _rows_below(group: Any, path: str) -> Iterator[str]:
-    for name, command in group.commands.items():
+    for name, command in sorted(group.commands.items()):
         if hasattr(command, "commands"):
             yield from _rows_below(command, f"{path}{name} ")
             continue

@@ -35,14 +35,14 @@ OUTSIDE = ("cli", "client", "plugins")
 #: Each figure's limit and its goal. The share of tests rose while features went before their tests were cut, and with
 #: the models of the hub that are held against their libraries.
 LIMITS: Mapping[str, tuple[float, float]] = {
-    "lines: product": (57_191, 51_000),
+    "lines: product": (57_188, 51_000),
     "lines: core": (26_773, 25_000),
     "lines: compile": (3_510, 3_050),
     "lines: tasks": (6_303, 5_540),
-    "lines: cli, client": (7_741, 5_500),
+    "lines: cli, client": (7_750, 5_500),
     "lines: plugins": (12_864, 12_000),
-    "lines: tests": (52_519, 42_000),
-    "tests ÷ product": (0.93, 0.85),
+    "lines: tests": (52_520, 42_000),
+    "tests ÷ product": (0.92, 0.85),
     "lines: benchmarks": (3_010, 3_000),
     "trip of a question: files": (66, 34),
     "trip of a question: lines": (3_800, 3_000),

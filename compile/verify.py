@@ -52,7 +52,7 @@ TOLERANCES: dict[NumberFormat, Tolerance] = {
 }
 
 #: Passes that must give the same logits as the first. They are also timed. Some files compiled for Neuron on another
-#: machine ran only once. After so many seconds no other pass begins: one of 8,192 tokens takes half a minute.
+#: machine ran only once. After ``REPEATS_S`` seconds no more are run: one of 8,192 tokens takes half a minute.
 REPEATS, REPEATS_S = 3, 2.0
 
 #: A trace works at another length if its |Δlogit| to the network is at most this. The |Δlogit| of a trace that works is

@@ -69,7 +69,7 @@ def serve(
         list[str] | None,
         typer.Option("--handler", help="A Python class to serve too, as package.module:Class; see docs/handlers.md."),
     ] = None,
-    reload: Annotated[bool, typer.Option("--reload", help="Serve the class anew at each save of its files.")] = False,
+    reload: Annotated[bool, typer.Option("--reload", help="Reload the class when its files change.")] = False,
     flower_port: Annotated[int | None, typer.Option(help="Port of Flower; 5555 if not given.")] = None,
     flower: Annotated[
         bool, typer.Option("--flower/--no-flower", help="Whether to start Flower, a page about the workers.")

@@ -40,7 +40,7 @@ Saved = frozenset[tuple[str, int, int]]
 def allow_class(settings: Settings, path: str, *, reload: bool) -> Settings:
     """Return settings by which workers may import a class; with ``reload`` callers see where it failed, unless set.
 
-    Raises ArtifactRefused for what is no name of a class.
+    Raises ArtifactRefused if ``path`` does not name a class.
     """
     require_allowed(path, (path,))
     frames = {"handler_errors": "frames"} if reload and "handler_errors" not in settings.model_fields_set else {}
@@ -85,7 +85,7 @@ class ServedClass:
             await link.close()
 
     async def follow(self) -> None:
-        """Serve the class anew after each save, until the service stops."""
+        """Reload the class after each save, until the service stops."""
         while not await self._supervisor.wait(LOOK_S):
             if (saved := self._look()) == self._saved:
                 continue

@@ -75,7 +75,7 @@ class ItemTable(ABC):
         return sum(len(indexes) for indexes, *_ in self.chunks([]))
 
     def value(self, one: str, cell: Any) -> Any:
-        """Return the value of a field that a cell stands for. An id may be of any type."""
+        """Return a cell as the value of its field; an id becomes text."""
         return str(cell) if one == ID else cell
 
     def lines(self) -> Iterator[NumberedLine]:

@@ -8,8 +8,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-import orjson
-
 from corelane.domain.dispatch import SLICE_TOKENS, Ref
 from corelane.domain.jobs import DEFAULT_TASK, TaskOptions
 from corelane.domain.request_facts import RequestFacts
@@ -17,6 +15,7 @@ from corelane.errors import RunFailed
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.claimed_items import Items, read_items
+from corelane.store.jobs.stored_results import encode_results
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import Command
 from corelane.store.link.link import call, translated
@@ -77,17 +76,17 @@ class SliceResults:
     task: str = DEFAULT_TASK
 
     def encode(self) -> bytes:
-        """Return the results as JSON. One that JSON cannot hold is replaced by a failure, in ``results`` too."""
+        """Return the results in stored form. One without such a form is replaced by a failure, in ``results`` too."""
         try:
-            return orjson.dumps(self.results)
+            return encode_results(self.results)
         except TypeError:
             self._fail_unwritable()
-            return orjson.dumps(self.results)
+            return encode_results(self.results)
 
     def _fail_unwritable(self) -> None:
         for place, result in enumerate(self.results):
             try:
-                orjson.dumps(result)
+                encode_results([result])
             except TypeError as error:
                 detail = f"the result cannot be stored as JSON: {error}"
                 self.results[place] = failed_result(self.task, result["index"], result["id"], RunFailed.code, detail)

@@ -7,13 +7,12 @@ The results of a slice are stored under the index of its first item. Slices neve
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-import orjson
-
 from corelane.domain.dispatch import MAX_SLICE_ITEMS, slice_ids
 from corelane.domain.jobs import JobStatus
 from corelane.errors import ResultsDropped
 from corelane.store import keys
 from corelane.store.jobs.records import JobRecord
+from corelane.store.jobs.stored_results import decode_results
 from corelane.store.keys import RedisKey
 from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink
@@ -52,7 +51,7 @@ async def drop_results(link: CommonLink, record: JobRecord, before: int) -> int:
         failed: list[int] = []
         end = at
         while (blob := blobs[end - begin] if end - begin < len(blobs) else None) is not None:
-            results = orjson.loads(blob)
+            results = decode_results(blob, None)
             if end + len(results) > before:
                 break
             firsts.append(end)
@@ -96,11 +95,11 @@ async def _read_page(link: CommonLink, record: JobRecord, at: int, count: int) -
     offset = at - begin
     covering = next((i for i in range(offset, -1, -1) if blobs[i] is not None), None)
     if covering is not None and covering < offset:
-        found = orjson.loads(blobs[covering] or b"[]")[offset - covering :]
+        found = decode_results(blobs[covering] or b"[]", record.options)[offset - covering :]
     while (position := offset + len(found)) < len(blobs):
         blob = blobs[position]
         if blob is not None:
-            found += orjson.loads(blob)
+            found += decode_results(blob, record.options)
         elif record.status.is_final:
             ids = await _item_ids(link, record, at, count) if ids is None else ids
             index = at + len(found)

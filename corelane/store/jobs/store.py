@@ -113,7 +113,7 @@ class JobStore:
             return None
         if self._gate is not None:
             await self._gate.confirm(keys.job(job), "finished_ms")
-        return JobRecord.parse(job, raw, [out.encode() if out else None])
+        return JobRecord.parse(job, raw, [out.encode(errors="surrogateescape") if out else None])
 
     async def confirm(self, job: str) -> None:
         """Wait until replicas hold a job, if that is required; raise NotReplicated after a timeout."""

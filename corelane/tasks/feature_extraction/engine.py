@@ -15,7 +15,7 @@ from corelane.engine.backends.protocol import Logits
 from corelane.engine.task import Query, Ready, Result, RunnerLimits, Window
 from corelane.engine.text.engine import ReadRow, TextEngine, TokenizedText
 from corelane.errors import CorelaneError, InvalidInput
-from corelane.tasks.feature_extraction.pooling import EMPTY_PROMPTS, LAYERS_NAME, combine, encode, finish, pool, through
+from corelane.tasks.feature_extraction.pooling import EMPTY_PROMPTS, LAYERS_NAME, combine, finish, pool, through
 
 
 class EmbeddingEngine(TextEngine):
@@ -125,7 +125,7 @@ class EmbeddingEngine(TextEngine):
             vector = finish(vector, options.dimensions or self.dimensions, normalize)
         return {
             "status": str(JobStatus.SUCCEEDED),
-            "embedding": encode(vector, options.encoding),
+            "embedding": np.ascontiguousarray(vector, "<f4").data,
             "tokens": sum(window.length for window in windows),
             "windows": len(decoded),
             "error": None,

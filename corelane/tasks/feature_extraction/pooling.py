@@ -1,6 +1,5 @@
 """From the vectors of a row's tokens to one vector, as sentence-transformers makes it. Pure."""
 
-import base64
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,9 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
-
-#: A number of a vector is rounded to this share of the vector's largest one: about what a 32-bit float tells apart.
-SIGNIFICANT_DIGITS = 7
 
 #: Smallest divisor, so that a row without tokens, or a vector of zeros, gives zeros.
 LEAST = 1e-9
@@ -97,14 +93,3 @@ def finish(vector: Floats, dimensions: int | None, normalize: bool) -> Floats:
     """Return the first ``dimensions`` numbers of a vector, then scaled to length 1 if ``normalize`` is set."""
     kept = vector[:dimensions]
     return kept / np.float32(max(float(np.linalg.norm(kept)), LEAST)) if normalize else kept
-
-
-def encode(vector: Floats, encoding: str) -> list[float] | str:
-    """Return a vector as it stands in a result."""
-    if encoding == "base64":
-        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
-    wide = vector.astype(np.float64)
-    largest = float(np.abs(wide).max(initial=0.0))
-    digits = SIGNIFICANT_DIGITS - math.ceil(math.log10(largest)) if largest > 0 else 0
-    rounded: list[float] = np.round(wide, digits).tolist()
-    return rounded

@@ -13,7 +13,7 @@ from corelane.errors import SetupError, Unavailable
 from corelane.store import keys
 
 #: The format that this code writes, and the only one that it reads.
-FORMAT = 2
+FORMAT = 3
 
 #: The command that reads the number, and writes it if there is none.
 CLAIM = ("SET", keys.SCHEMA, FORMAT, "NX", "GET")

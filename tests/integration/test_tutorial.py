@@ -28,24 +28,25 @@ def steps() -> list[Snippet]:
 
 
 class Reader:
-    """Someone at a terminal in a folder of their own, with `corelane` on the PATH."""
+    """Someone at a terminal in a folder of their own, with `corelane` and `python` on the PATH."""
 
     def __init__(self, folder: Path, data: Path, stack: ExitStack) -> None:
         self.folder, self._data, self._stack = folder, data, stack
         self.said = ""
         programs = folder / "bin"
         programs.mkdir()
-        (programs / "corelane").write_text(f'#!/bin/sh\nexec {sys.executable} -m corelane "$@"\n')
-        (programs / "corelane").chmod((programs / "corelane").stat().st_mode | stat.S_IXUSR)
+        for name, command in (("corelane", f"{sys.executable} -m corelane"), ("python", sys.executable)):
+            (programs / name).write_text(f'#!/bin/sh\nexec {command} "$@"\n')
+            (programs / name).chmod((programs / name).stat().st_mode | stat.S_IXUSR)
         path = os.pathsep.join([str(programs), os.environ["PATH"]])
         self.env = dict(os.environ) | {"PATH": path, "PYTHONPATH": os.pathsep.join([str(folder), str(ROOT)])}
         self.names = {"9000": str(free_port())}
 
-    def serve(self, command: str) -> None:
+    def serve(self, command: str, **env: str) -> None:
         """Run `corelane serve`, on free ports, until the end."""
         options = shlex.split(command.partition("2>&1")[0])[2:]
         artifacts = shutil.copytree(self._data / "artifacts", self.folder / "artifacts", copy_function=os.link)
-        launched = launch_fleet(self.folder / "data", artifacts, *options, PYTHONPATH=self.env["PYTHONPATH"])
+        launched = launch_fleet(self.folder / "data", artifacts, *options, PYTHONPATH=self.env["PYTHONPATH"], **env)
         fleet: Fleet = self._stack.enter_context(running(launched))
         (self.folder / "serve.log").symlink_to(fleet.log)
         self.names["http://127.0.0.1:8000"] = self.env["CORELANE_URL"] = fleet.url

@@ -35,7 +35,6 @@ ELSEWHERE = {
     "package": 2,  # a model from its package: tests/tasks/test_feature_extraction.py
     "tune": 2,  # minutes of training, by a package of others
     "tasks": 4,  # models of other tasks: tests/corelane/test_client_tasks.py, test_cli_run.py and tests/contracts
-    "guide": 1,  # tests/docs/test_webhook_guide.py runs it in two engines
 }
 
 

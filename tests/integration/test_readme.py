@@ -51,7 +51,7 @@ SHOWN = {
     " ask ": "Tomasz Wieczorek|Ada",
     "wrote it in 1843": "Ada",
     "Ada wrote the notes": '"windows":1,',
-    "receive.py": r"job\.completed job_\w+ succeeded",
+    "receive_fastapi.py": r"job\.completed job_\w+ succeeded",
     "Idempotency-Key": r"HTTP/1.1 20[02]",
     "-X PUT": r"HTTP/1.1 20[0-2]",
     "curl -N": r"event: job\.completed",
@@ -73,9 +73,7 @@ class Place:
         """Return a snippet for this service: its address, its ids and a port that is free."""
         for shown, here in self.names.items():
             text = text.replace(shown, here)
-        # A reader types the next command after the receiver's first line; here nobody waits to see it.
-        listening = f"until curl -s -o /dev/null http://127.0.0.1:{self.names['9000']}/; do sleep 0.1; done"
-        return re.sub(r"(receive\.py \d+ &\n)", rf"\1{listening}\n", text)
+        return text
 
 
 @pytest.fixture

@@ -120,18 +120,24 @@ def test_stock_clients_read_what_models_give(mixed: Fleet) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_stock_client_embeds_a_file_of_3000_texts(mixed: Fleet) -> None:
+def test_stock_client_embeds_a_file_of_3000_texts_while_keeper_and_api_are_killed(mixed: Fleet) -> None:
     lines = [
         {"custom_id": str(n), "method": "POST", "url": "/v1/embeddings"}
         | {"body": {"model": "feature-extraction", "input": f"The number is {n}."}}
         for n in range(3000)
     ]
-    with OpenAI(base_url=f"{mixed.url}/v1", api_key="somebody", max_retries=0) as client:
+    with OpenAI(base_url=f"{mixed.url}/v1", api_key="somebody", max_retries=20) as client:
         file = client.files.create(file=("texts.jsonl", b"\n".join(map(orjson.dumps, lines))), purpose="batch")
         batch = client.batches.create(input_file_id=file.id, endpoint="/v1/embeddings", completion_window="24h")
+        mixed.signal("keeper")
+        eventually(lambda: 0 < client.batches.retrieve(batch.id).request_counts.completed < len(lines))
+        for part in ("keeper", "api"):
+            mixed.signal(part)
         done = eventually(lambda: found if (found := client.batches.retrieve(batch.id)).completed_at else None, 120)
         assert done is not None
         assert (done.status, done.request_counts.completed, done.error_file_id) == ("completed", 3000, None)
         output = [orjson.loads(line) for line in client.files.content(done.output_file_id).read().splitlines()]
     assert [line["custom_id"] for line in output] == [str(n) for n in range(3000)]
     assert len({str(line["response"]["body"]["data"][0]["embedding"]) for line in output}) > 2900
+    assert mixed.ends()["keeper SIGKILL"] >= 2
+    assert mixed.ends()["api SIGKILL"] == 1

@@ -19,7 +19,6 @@ from corelane.artifacts.manifest import Artifact
 from corelane.engine.task import Query
 from corelane.errors import ModelRefused, SetupError
 from corelane.settings import Settings
-from corelane.store.jobs.stored_results import decode_results, encode_results
 from corelane.tasks.feature_extraction.pooling import ACTIVATIONS, POOLINGS, finish, pool
 from corelane.tasks.feature_extraction.wire import EmbeddingOptions
 from tests.families.texts import MULTI_SCRIPT
@@ -84,9 +83,7 @@ def official(folder: Path) -> Any:
 
 
 def answer(artifact: Artifact, texts: Any, **options: Any) -> list[dict[str, Any]]:
-    asked = EmbeddingOptions(**options)
-    found = tiny.answer(artifact, [Query(None, text, asked) for text in texts])
-    return decode_results(encode_results(found), asked)
+    return tiny.answer(artifact, [Query(None, text, EmbeddingOptions(**options)) for text in texts])
 
 
 def vectors(results: list[dict[str, Any]]) -> Any:

@@ -11,6 +11,7 @@ from corelane.engine.runner import Runner, open_backend
 from corelane.engine.task import Query
 from corelane.engine.text.tokenize import tokenize
 from corelane.settings import Settings
+from corelane.store.jobs.stored_results import decode_results, encode_results
 from corelane.tasks.registry import task_named
 from tests.families.networks import make_config, tokenizer_of
 from tests.families.rows import ROWS, Row
@@ -100,10 +101,10 @@ def compiled(folder: Path, data: Path, dtype: str = "fp32", buckets: str = "2x96
 
 
 def answer(artifact: Artifact, queries: Sequence[Query]) -> list[dict[str, Any]]:
-    """Return the results of items, by a runner as a worker of the artifact's target has it."""
+    """Return the results of items as callers get them, by a runner as a worker of the artifact's target has it."""
     runner = Runner.open(open_backend(artifact.manifest.target), artifact)
     runner.warm_up()
-    return runner.results_of(queries)
+    return decode_results(encode_results(runner.results_of(queries)), queries[0].options)
 
 
 def in_pieces(engine: Any, query: Query, part: int = 0) -> list[str]:

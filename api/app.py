@@ -27,6 +27,7 @@ from api.routes import (
     results,
     rollout,
     tasks,
+    tei,
     webhook_secrets,
 )
 from api.routes import fleet as fleet_routes
@@ -61,8 +62,8 @@ CORS_READ = (
 BORN_STATUSES = ("500", "503")
 
 #: The modules of core's hot routes, the most frequent first; and the modules of routes that FastAPI serves.
-HOT = (job_lines, jobs, health, dialects)
-ROUTES = (jobs, results, events, deliveries, webhook_secrets, fleet_routes, rollout, pauses, health, tasks)
+HOT = (job_lines, jobs, health, dialects, tei)
+ROUTES = (jobs, results, events, deliveries, webhook_secrets, fleet_routes, rollout, pauses, health, tasks, tei)
 
 
 def create_app(settings: Settings | None = None, tracer: Tracer | None = None) -> FastAPI:

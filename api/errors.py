@@ -70,6 +70,13 @@ PROBLEM_TYPE = "application/problem+json"
 #: Paths that OpenAI's stock client uses, in addition to those of ``DIALECTS``.
 OPENAI_PATHS = ("/v1/files", "/v1/batches", "/v1/models")
 
+#: What is below ``/tei/{model}``, and the paths of Text Embeddings Inference in addition to those of ``DIALECTS``.
+TEI_PREFIX, TEI_PATHS = "/tei/", ("/info", "/health")
+
+#: Statuses of errors in Text Embeddings Inference's form that differ from ``STATUS``; its names for kinds of errors.
+TEI_STATUS = {errors.WrongTask: 424, errors.EngineError: 424, errors.TextTooLong: 413}
+TEI_TYPES = {424: "Backend", 429: "Overloaded", 500: "Backend", 503: "Unhealthy"}
+
 #: OpenAI's names for kinds of errors, and for a code.
 OPENAI_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 OPENAI_CODES = {errors.UnknownModel.code: "model_not_found"}
@@ -112,6 +119,7 @@ class Problem(BaseModel):
     error: OpenAIError | str | None = Field(
         None, description="The same for clients of OpenAI and of Hugging Face, on the paths that they use."
     )
+    error_type: str | None = Field(None, description="The kind of error for clients of Text Embeddings Inference.")
     message: str | None = Field(None, description="The same for Cohere's clients.")
 
 
@@ -145,27 +153,38 @@ def problem(status: int, code: str, detail: str, retry_after_s: int = RETRY_AFTE
 
 def in_words_of_others(path: str, status: int, code: str, detail: str, param: str | None = None) -> dict[str, Any]:
     """Return the members that other services' clients expect in a problem on a path; none on Corelane's own paths."""
-    dialect = DIALECTS.get(path)
-    if dialect is None and not any(path == each or path.startswith(f"{each}/") for each in OPENAI_PATHS):
-        return {}
-    if dialect is not None and dialect.errors_of != "openai":
-        return {"error" if dialect.errors_of == "hugging face" else "message": detail}
+    dialect, form = DIALECTS.get(path), form_of_errors(path)
+    if form == "tei":
+        return {"error": detail, "error_type": TEI_TYPES.get(status, "Validation")}
+    if form != "openai":
+        return {} if form is None else {"error" if form == "hugging face" else "message": detail}
     code = code if dialect is not None and dialect.is_own else OPENAI_CODES.get(code, code)
     kind = OPENAI_TYPES.get(status, "invalid_request_error" if status < 500 else "server_error")
     told = OpenAIError(message=detail, type=kind, code=code, param=param)
     return {"error": told.model_dump()}
 
 
+def form_of_errors(path: str) -> str | None:
+    """Return the service whose form of an error the clients of a path read; None on Corelane's own paths."""
+    if path.startswith(TEI_PREFIX) or path in TEI_PATHS:
+        return "openai" if path.endswith("/v1/embeddings") else "tei"
+    if path in DIALECTS:
+        return DIALECTS[path].errors_of
+    return "openai" if any(path == each or path.startswith(f"{each}/") for each in OPENAI_PATHS) else None
+
+
 def status_for(path: str, error: errors.CorelaneError) -> int:
     """Return the HTTP status of an error on a path. Dialects of other services reply 404 to an unknown model."""
-    if isinstance(error, errors.UnknownModel) and path in DIALECTS and not DIALECTS[path].is_own:
+    form = form_of_errors(path)
+    is_foreign = form is not None and not (path in DIALECTS and DIALECTS[path].is_own)
+    if isinstance(error, errors.UnknownModel) and is_foreign:
         return 404
-    return status_of(error)
+    return status_of(error, STATUS | TEI_STATUS if form == "tei" else STATUS)
 
 
-def status_of(error: errors.CorelaneError) -> int:
+def status_of(error: errors.CorelaneError, table: Mapping[type[errors.CorelaneError], int] = STATUS) -> int:
     """Return the HTTP status of an error."""
-    return next(STATUS[ancestor] for ancestor in type(error).__mro__ if ancestor in STATUS)
+    return next(table[ancestor] for ancestor in type(error).__mro__ if ancestor in table)
 
 
 async def refuse(scope: Scope, receive: Receive, send: Send, error: errors.CorelaneError) -> None:
@@ -208,8 +227,10 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     first = f"{listed[0]['at']}: {listed[0]['detail']}" if listed else "the request is not valid"
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     more += error.hint if isinstance(error, WrongForm) else ""
-    told = in_words_of_others(request.url.path, 422, code, first + more, listed[0]["at"] if listed else None)
-    return problem(422, code, first + more, errors=listed, **told)
+    is_much = form_of_errors(request.url.path) == "tei" and bool(found) and found[0]["type"] == "too_long"
+    status = 413 if is_much else 422
+    told = in_words_of_others(request.url.path, status, code, first + more, listed[0]["at"] if listed else None)
+    return problem(status, code, first + more, errors=listed, **told)
 
 
 def _form_of(request: Request) -> Any:

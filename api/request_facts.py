@@ -17,7 +17,7 @@ REQUEST_ID = "X-Request-ID"
 CALLER, TRACEPARENT = "corelane.caller", "corelane.traceparent"
 
 #: Probes use any address of a machine. They are so frequent that "not ready" is logged by their callers, not here.
-PROBES = ("/livez", "/readyz")
+PROBES = ("/livez", "/readyz", "/health")
 
 #: The content type of bodies with one JSON value a line.
 NDJSON = "application/x-ndjson"

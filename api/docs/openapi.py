@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from api.errors import PROBLEM_TYPE
+from api.request_facts import PROBES
 from corelane.tasks.forms import forms
 from corelane.tasks.registry import TASKS
 
@@ -62,7 +63,7 @@ def add_common_responses(document: dict[str, Any], *, requires_keys: bool) -> No
     document["security"] = [*([] if requires_keys else [{}]), *({name: []} for name in SCHEMES)]
     problem = {"content": {PROBLEM_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     for path, operations in document["paths"].items():
-        if not path.startswith(("/v1/", "/v2/")):
+        if path in PROBES:
             for operation in operations.values():
                 operation["security"] = []
             continue

@@ -50,7 +50,7 @@ BODY_TIMEOUT_S = 30.0
 MOST_DIGITS = 18
 
 #: Paths that never need a key: probes, and the page that documents the API.
-OPEN = frozenset({"/", "/livez", "/readyz", "/docs", "/openapi.json", "/favicon.ico"})
+OPEN = frozenset({"/", *PROBES, "/docs", "/openapi.json", "/favicon.ico"})
 METRICS, PAGE_FILES = "/metrics", "/docs/"
 
 READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -72,7 +72,7 @@ async def respond(dialect: Dialect, request: PlainRequest, body: Any, wait: Call
         asked = dialect.read(body)
     except ValidationError as error:
         raise RequestValidationError(faults_of_body(error)) from None
-    model = (body.model if "model" in body.model_fields_set else None) or named
+    model = request.path_params.get("model") or (body.model if "model" in body.model_fields_set else None) or named
     submitter, task = state.jobs.submitter, asked.options.task
     assumed = model or submitter.likely_default(task)
     head = JobHead(
@@ -88,7 +88,7 @@ async def respond(dialect: Dialect, request: PlainRequest, body: Any, wait: Call
         tell=state.jobs.completions.listener,
         request=REQUEST_FACTS.get(),
     )
-    asked_again = None if dialect.is_own else (f"{owner} {dialect.path} {named}", await request.body())
+    asked_again = None if dialect.is_own else (f"{owner} {dialect.path} {model}", await request.body())
     try:
         submitted = await ask(state, job, wait, asked_again)
     except (NotReady, WrongTask):
@@ -104,6 +104,10 @@ async def respond(dialect: Dialect, request: PlainRequest, body: Any, wait: Call
     if not dialect.is_own:
         require_outputs(results)
     told = Told(record.id, record.version, record.used.tokens if record.used else None)
+    if told.tokens is not None:
+        headers["x-compute-tokens"] = str(told.tokens)
+    if cut := sum(result.get("cut", 0) for result in results):
+        headers["x-cut-tokens"] = str(cut)
 
     def write() -> bytes:
         return orjson.dumps(dialect.reply(body, results, told), default=plain)

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, Field, create_model, model_validator
+from pydantic import AfterValidator, BaseModel, Field, create_model, model_validator
 
 from corelane.domain.jobs import CallersId, Item, JobStatus, Priority, TaskOptions, Text
 from corelane.domain.wire import MOST_LISTED, Entry, Wire, at_most, in_pieces
@@ -20,7 +20,10 @@ from corelane.errors import error_class
 MODEL = Field(None, min_length=1, max_length=200, description="A model version, name or alias.")
 
 #: A parameter that makes other services cut texts.
-UNCUT = Field(None, description="Without effect: nothing is ever cut off, and a text that does not fit fails.")
+UNCUT = Field(None, description="Without effect: nothing is cut off here.")
+
+#: The services whose forms of errors clients read; `tei` is Text Embeddings Inference.
+ErrorsOf = Literal["openai", "hugging face", "cohere", "tei"]
 
 #: One text, or several.
 Texts = Annotated[
@@ -59,7 +62,7 @@ class Dialect(ABC):
     #: The form of a batch line's body; None if batches do not accept lines for this route.
     line: type[Wire] | None = None
     #: The service whose form of an error the clients read, in addition to Corelane's.
-    errors_of: Literal["openai", "hugging face", "cohere"]
+    errors_of: ErrorsOf
     #: Whether callers know Corelane's jobs and results: a late reply is then the job, and a failed item is a result.
     is_own: bool = False
 
@@ -75,7 +78,20 @@ class Dialect(ABC):
 class HfDialect(Dialect):
     """A route for Hugging Face's `InferenceClient`, and for callers of their API."""
 
-    errors_of = "hugging face"
+    errors_of: ErrorsOf = "hugging face"
+
+
+class TeiDialect(Dialect):
+    """A route of Text Embeddings Inference, also below ``/tei/{model}``.
+
+    The first one of a task is also at ``/tei/{model}`` itself, where stock clients send that have only an address.
+    """
+
+    errors_of: ErrorsOf = "tei"
+
+    def kind(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return what ``GET /info`` says of a model of the task, as `model_type`; ``facts`` are the model's own."""
+        raise NotImplementedError
 
 
 @cache
@@ -120,8 +136,36 @@ class PipelineParameters(Foreign):
         return value
 
 
+def at_its_end(direction: str) -> str:
+    """Refuse to cut a text at its beginning."""
+    if direction.lower() != "right":
+        raise ValueError("a text is cut at its end: send `Right`, or leave the text's beginning out yourself")
+    return direction
+
+
+class Cuts(Foreign):
+    """Parameters by which a text that is too long is cut, because a request asks for it."""
+
+    truncate: bool = Field(False, strict=True, description="Whether a text that is too long is cut at its end.")
+    truncation: bool | Literal["longest_first", "only_first", "do_not_truncate"] = Field(
+        False, description="The same, as Transformers' pipelines name it."
+    )
+    truncation_direction: Annotated[str, AfterValidator(at_its_end)] = Field("Right", description="`Right` alone.")
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.long_option() == "cut" and getattr(self, "long", "error") not in ("error", "cut"):
+            raise ValueError("`truncate` cuts a text, and `long` has all of it read: send one of them")
+        return self
+
+    def long_option(self) -> Any:
+        """Return the option `long` of the job."""
+        cuts = self.truncate or self.truncation not in (False, "do_not_truncate")
+        return "cut" if cuts else getattr(self, "long", "error")
+
+
 class TextParameters(PipelineParameters):
-    """Parameters of a pipeline that reads texts. A text that fits is never cut, and one that does not fit fails."""
+    """Parameters of a pipeline that cuts nothing off."""
 
     truncation: bool | str | None = UNCUT
     truncate: bool | None = UNCUT

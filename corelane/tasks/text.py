@@ -41,6 +41,10 @@ def _too_long(place: str, most: int, remedy: str) -> TooLarge:
     return TooLarge(f"{place} is longer than {most:,} characters: {remedy}")
 
 
+#: The field of a result that says what the option `long: "cut"` cut off.
+CUT = Field(None, ge=1, **UNLESS_NULL, description="Tokens at the text's end that were cut off, as `long` asked.")
+
+
 class TextItem(Item):
     """One text."""
 

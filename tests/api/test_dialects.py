@@ -18,6 +18,9 @@ from tests.tools.others_clients import check_cohere, check_hugging_face, check_o
 from tests.tools.told_core import TOO_LONG, telling
 from tests.tools.waiting import eventually
 
+#: The task of each route of Text Embeddings Inference that is also at ``/tei/{model}``.
+MAIN = {"/embed": "feature-extraction", "/predict": "text-classification", "/rerank": "text-ranking"}
+
 AT_ONCE, SLOW = {"Prefer": "wait=0"}, {"Prefer": "wait=1"}
 FEATURES = "/v1/hf/feature-extraction"
 
@@ -47,7 +50,8 @@ def test_example_of_each_dialect_is_answered_without_a_model_named(told: Service
         code = "unknown_model" if path == "/v1/answers" else "model_not_found"
         assert (error["code"], error["type"]) == (code, "invalid_request_error")
     else:
-        assert refused.json()["detail"] == (refused.json()["message"] if "rerank" in path else error)
+        is_cohere = DIALECTS[path].errors_of == "cohere"
+        assert refused.json()["detail"] == (refused.json()["message"] if is_cohere else error)
 
 
 @pytest.mark.parametrize(
@@ -224,11 +228,19 @@ def test_late_answer_is_503_in_each_dialect_and_canceled_unless_it_is_asked_for_
 ) -> None:
     monkeypatch.setattr(jobs, "AGAIN_S", 0.05)
     paths = [path for path, dialect in DIALECTS.items() if path != "/v1/answers"]
-    for path in paths:
-        late = paused.http.post(path, json=dict(DIALECTS[path].example), headers=AT_ONCE)
+    below = {f"/tei/{each}": path for path, each in MAIN.items()}
+    for path, of in ({path: path for path in paths} | below).items():
+        late = paused.http.post(path, json=dict(DIALECTS[of].example), headers=AT_ONCE)
         assert (late.status_code, late.json()["code"], late.headers["Retry-After"]) == (503, "not_in_time", "1")
-        assert "send the same request again" in late.json()["detail"]
-    eventually(lambda: jobs_of(paused) == ["canceled"] * len(paths))
+        problem, detail, form = late.json(), late.json()["detail"], DIALECTS[of].errors_of
+        assert "send the same request again" in detail
+        forms = {"cohere": {"message": detail}, "hugging face": {"error": detail}}
+        forms |= {"tei": {"error": detail, "error_type": "Unhealthy"}}
+        forms |= {
+            "openai": {"error": {"message": detail, "type": "server_error", "code": "not_in_time", "param": None}}
+        }
+        assert forms[form].items() <= problem.items(), path
+    eventually(lambda: jobs_of(paused) == ["canceled"] * len(paths + list(below)))
 
 
 def test_equal_requests_that_are_late_keep_one_job(paused: Service) -> None:

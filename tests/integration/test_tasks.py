@@ -21,10 +21,11 @@ from corelane.domain.jobs import DEFAULT_TASK, Job
 from corelane.tasks.registry import task_named
 from tests.conftest import copy_artifact
 from tests.integration.test_handlers import ENVIRONMENT
+from tests.tasks.test_feature_extraction import official
 from tests.tasks.tiny import TASKS, alike, compiled, save_task
 from tests.tools.artifacts import keep_tiny_artifact
 from tests.tools.fleet import Fleet, start_fleet
-from tests.tools.others_clients import check_cohere, check_hugging_face, check_openai
+from tests.tools.others_clients import TEXTS, check_cohere, check_hugging_face, check_openai, check_tei
 from tests.tools.waiting import eventually
 
 #: A handler, and its items.
@@ -117,6 +118,15 @@ def test_stock_clients_read_what_models_give(mixed: Fleet) -> None:
     check_openai(mixed.url, "feature-extraction", dimensions=8)
     check_hugging_face(mixed.url, {task: task for task in TASKS})
     check_cohere(mixed.url, "text-ranking")
+
+
+@pytest.mark.timeout(240)
+def test_clients_of_text_embeddings_inference_get_the_vectors_of_sentence_transformers(
+    mixed: Fleet, tmp_path: Path
+) -> None:
+    vectors = check_tei(mixed.url, {task: task for task in TASKS})
+    expected = official(save_task("feature-extraction", tmp_path / "same")).encode(TEXTS, normalize_embeddings=True)
+    assert vectors == pytest.approx(expected, abs=1e-4)
 
 
 @pytest.mark.timeout(240)

@@ -169,7 +169,7 @@ def test_options_of_a_job(tmp_path: Path) -> None:
     assert other["embedding"] != pytest.approx(expected, abs=1e-4)
 
 
-def test_long_texts_fail_or_are_read_in_windows(tmp_path: Path) -> None:
+def test_long_texts_fail_or_are_read_in_windows_or_cut(tmp_path: Path) -> None:
     folder = save(tmp_path / "tiny", normalize=True)
     model, artifact = official(folder), compiled(folder, tmp_path / "data")
     short, refused = answer(artifact, ["short", LONG])
@@ -178,6 +178,9 @@ def test_long_texts_fail_or_are_read_in_windows(tmp_path: Path) -> None:
     assert refused["error"]["code"] == "text_too_long"
     assert f"{count:,} tokens" in refused["error"]["detail"]
     assert "reads 96" in refused["error"]["detail"]
+    cut, whole = answer(artifact, [LONG, "short"], long="cut")
+    assert vectors([cut, whole]) == pytest.approx(model.encode([LONG, "short"]), abs=1e-4)
+    assert (cut["tokens"], cut["cut"], cut["windows"], whole.get("cut")) == (96, count - 96, 1, None)
     [read] = answer(artifact, [LONG], long="mean")
     assert read["tokens"] == count + 2 * (read["windows"] - 1)
     ids = model.tokenizer(LONG, truncation=False, add_special_tokens=False)["input_ids"]

@@ -53,3 +53,18 @@ def assert_equal(folder: Path, data: Path, queries: list[Query], expected: list[
             assert scores[result["labels"][0]["label"]] > those[0]["score"] - near
             assert [each["label"] for each in result["labels"]] == list(scores) or dtype == "bf16"
             assert {each["label"]: each["score"] for each in result["labels"]} == pytest.approx(scores, abs=near)
+
+
+def test_text_is_cut_as_the_pipeline_cuts_it(tmp_path: Path) -> None:
+    folder = save_tiny("bert", LOADER, tmp_path / "tiny", num_labels=3, id2label=LABELS)
+    official, long = pipeline(folder), " ".join(MULTI_SCRIPT)
+    artifact = compiled(folder, tmp_path / "data")
+    count = len(official.tokenizer(long)["input_ids"])
+    [cut] = answer(artifact, [Query(None, long, ClassificationOptions(long="cut"))])
+    [expected] = official([long], truncation=True, max_length=96)
+    assert {each["label"]: each["score"] for each in cut["labels"]} == pytest.approx(
+        {each["label"]: each["score"] for each in expected}, abs=1e-4
+    )
+    assert (cut["cut"], cut["windows"]) == (count - 96, 1)
+    [refused] = answer(artifact, [Query(long, long, ClassificationOptions(long="cut"))])
+    assert "shorten what stands beside it" in refused["error"]["detail"]

@@ -3,10 +3,12 @@
 from typing import Any
 
 import cohere
+import httpx2
 import numpy as np
 import pytest
 from huggingface_hub import InferenceClient, close_session
 from huggingface_hub.errors import HfHubHTTPError
+from langchain_huggingface import HuggingFaceEndpointEmbeddings
 from openai import NotFoundError, OpenAI, UnprocessableEntityError
 
 TEXTS = ["The room was clean.", "Ada Lovelace was born in London.", "A parcel came late."]
@@ -100,3 +102,29 @@ def check_cohere(url: str, model: str) -> None:
     assert 0 <= best.relevance_score <= 1
     scores = [each.relevance_score for each in first.results]
     assert scores == sorted(scores, reverse=True)
+
+
+def check_tei(url: str, models: dict[str, str]) -> Any:
+    """Clients that have an address of Text Embeddings Inference read what models give; return the texts' vectors."""
+    embeds, ranks = f"{url}/tei/{models['feature-extraction']}", f"{url}/tei/{models['text-ranking']}"
+    vectors = InferenceClient(base_url=embeds).feature_extraction(TEXTS, truncate=True, truncation_direction="right")
+    assert np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    chain = HuggingFaceEndpointEmbeddings(model=f"{embeds}/embed")
+    assert np.allclose(chain.embed_documents(TEXTS), vectors, atol=1e-6)
+    assert np.allclose(chain.embed_query(TEXTS[1]), vectors[1], atol=1e-6)
+    cosines = InferenceClient(f"{embeds}/similarity").sentence_similarity(TEXTS[0], other_sentences=TEXTS)
+    assert np.allclose(cosines, vectors @ vectors[0], atol=1e-5)
+    with OpenAI(base_url=f"{embeds}/v1", api_key="somebody", max_retries=0) as client:
+        found = np.array(client.embeddings.create(model="tei", input=TEXTS[0]).data[0].embedding)
+        assert np.allclose(found / np.linalg.norm(found), vectors[0], atol=1e-5)
+    labels = InferenceClient(f"{url}/tei/{models['text-classification']}")
+    assert 0 < labels.text_classification(TEXTS[0], top_k=1).score <= 1
+    with httpx2.Client() as http:
+        found = http.post(f"{ranks}/rerank", json={"query": "a", "texts": TEXTS, "return_text": True}).json()
+        assert [each["text"] for each in found] == [TEXTS[each["index"]] for each in found]
+        assert [each["score"] for each in found] == sorted((each["score"] for each in found), reverse=True)
+        assert http.get(f"{ranks}/info").json()["model_type"].keys() == {"reranker"}
+        assert http.get(f"{ranks}/health").status_code == 200
+    with pytest.raises(HfHubHTTPError, match="424"):
+        InferenceClient(f"{ranks}/embed").feature_extraction("a")
+    return vectors

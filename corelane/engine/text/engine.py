@@ -301,12 +301,14 @@ class TextEngine(TaskEngine[Any]):
             if has_no_room:
                 remedy = f"{beside:,} of them are no part of the text, shorten what stands beside it"
             elif "long" in type(query.options).model_fields:
-                remedy += ", or have all of it read in windows with the option `long`"
+                remedy += ", or say with the option `long` that it is read in windows, or cut"
             remedy += "; a model that can read more is compiled for longer rows with `--buckets`"
             raise TextTooLong(
                 f"the text has {beside + text:,} tokens with all that stands in its row, and this model reads "
-                f"{self._max_length:,} at once; nothing is ever cut off: {remedy}"
+                f"{self._max_length:,} at once; nothing is cut off unasked: {remedy}"
             )
+        if long == "cut":
+            return [Window(0, room, beside + room, number)]
         stride = self.overlap
         step = room - overlap(room, stride)
         starts = range(0, count_windows(text, room, stride) * step, step)
@@ -369,6 +371,12 @@ class TextEngine(TaskEngine[Any]):
 def in_order(rows: Sequence[ReadRow]) -> list[ReadRow]:
     """Return rows in the order of their item, whichever batch read them."""
     return sorted(rows, key=lambda read: (read.window.part, read.window.start))
+
+
+def cut_off(item: TokenizedText) -> dict[str, int]:
+    """Return the field of a result that says how many tokens of a text with one part were cut off, if any were."""
+    cut = len(item.parts[0].text) - item.windows[-1].end
+    return {"cut": cut} if cut else {}
 
 
 class VectorEngine(TextEngine):

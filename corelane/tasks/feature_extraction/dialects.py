@@ -1,4 +1,4 @@
-"""The routes that give vectors: OpenAI's, and those of Transformers' pipeline and of sentence similarity."""
+"""The routes that give vectors and cosines, as OpenAI, Hugging Face and Text Embeddings Inference have them."""
 
 from collections.abc import Mapping, Sequence
 from operator import mul
@@ -11,18 +11,19 @@ from corelane.domain.jobs import Priority, Text
 from corelane.domain.wire import MOST_LISTED, at_most, in_pieces
 from corelane.tasks.dialects import (
     MODEL,
-    UNCUT,
     Asked,
+    Cuts,
     Dialect,
     Foreign,
     HfBody,
     HfDialect,
-    TextParameters,
+    PipelineParameters,
+    TeiDialect,
     Texts,
     Told,
     listed,
 )
-from corelane.tasks.feature_extraction.wire import EmbeddingOptions
+from corelane.tasks.feature_extraction.wire import EmbeddingOptions, Long
 from corelane.tasks.text import TextItem
 
 #: Why token ids are refused: what an id means depends on the vocabulary.
@@ -48,7 +49,7 @@ class VectorParameters(Foreign):
         None, ge=1, strict=True, description="How many of the first numbers to return; all if left out."
     )
     prompt_name: str | None = Field(None, min_length=1, max_length=100, description="One of the model's prompts.")
-    long: Literal["error", "mean"] = Field("error", description="As in a job's options.")
+    long: Long = Field("error", description="As in a job's options.")
     priority: Priority = Field(Priority.NORMAL, description="Jobs of higher priority go first.")
 
     def job_options(self, **more: Any) -> EmbeddingOptions:
@@ -117,13 +118,11 @@ class Embeddings(Dialect):
         }
 
 
-class HfFeatures(VectorParameters, HfBody):
+class HfFeatures(Cuts, VectorParameters, HfBody):
     """The body of ``POST /v1/hf/feature-extraction``, whose parameters stand at its root."""
 
     inputs: Annotated[Texts, BeforeValidator(refuse_ids)] = Field(description="One text, or a list of them.")
-    normalize: bool | None = Field(None, strict=True, description="As the model has it if null.")
-    truncate: bool | None = UNCUT
-    truncation_direction: str | None = UNCUT
+    normalize: bool | None = Field(None, strict=True, description="As the model has it if null; true for `/embed`.")
     encoding_format: Literal["float"] = Field("float", description="`POST /v1/embeddings` gives `base64` too.")
 
 
@@ -132,10 +131,13 @@ class HfVectors(HfDialect):
 
     path, body, returns = "/v1/hf/feature-extraction", HfFeatures, list[list[float]]
     example: Mapping[str, Any] = MappingProxyType({"inputs": "How tall is the tower?", "normalize": True})
+    #: Whether vectors have the length 1 if a request does not say.
+    normalize: bool | None = None
 
     def read(self, body: HfFeatures) -> Asked:
         """Return the texts."""
-        options = body.job_options(normalize=body.normalize)
+        normalize = self.normalize if body.normalize is None else body.normalize
+        options = body.job_options(normalize=normalize, long=body.long_option())
         return Asked([TextItem(text=text) for text in listed(body.inputs)], options, body.priority)
 
     def reply(self, body: Any, results: Sequence[Mapping[str, Any]], told: Told) -> Any:  # noqa: ARG002
@@ -143,7 +145,18 @@ class HfVectors(HfDialect):
         return [result["embedding"] for result in results]
 
 
-class SimilarityParameters(TextParameters):
+class TeiVectors(TeiDialect, HfVectors):
+    """Turn texts into vectors, as clients of Text Embeddings Inference send and read them: one list for each text."""
+
+    path, normalize = "/embed", True
+    example: Mapping[str, Any] = MappingProxyType({"inputs": "How tall is the tower?", "truncate": True})
+
+    def kind(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return how vectors of tokens become one."""
+        return {"embedding": {"pooling": "+".join(facts.get("pooling", ()))}}
+
+
+class SimilarityParameters(Cuts, PipelineParameters):
     """The parameters of sentence similarity."""
 
     prompt_name: str | None = Field(None, min_length=1, max_length=100, description="One of the model's prompts.")
@@ -180,10 +193,17 @@ class HfSimilarities(HfDialect):
     def read(self, body: HfSimilarity) -> Asked:
         """Return all sentences; vectors of length 1 make a cosine a sum of products."""
         texts = [body.inputs.source_sentence, *body.inputs.sentences]
-        options = EmbeddingOptions(normalize=True, prompt_name=body.parameters.prompt_name)
-        return Asked([TextItem(text=text) for text in texts], options, body.parameters.priority)
+        given = body.parameters
+        options = EmbeddingOptions(normalize=True, prompt_name=given.prompt_name, long=given.long_option())
+        return Asked([TextItem(text=text) for text in texts], options, given.priority)
 
     def reply(self, body: Any, results: Sequence[Mapping[str, Any]], told: Told) -> Any:  # noqa: ARG002
         """Return the cosines."""
         source, *others = (result["embedding"] for result in results)
         return [sum(map(mul, source, other)) for other in others]
+
+
+class TeiSimilarities(TeiDialect, HfSimilarities):
+    """Compare a sentence with others, as clients of Text Embeddings Inference send and read them: their cosines."""
+
+    path = "/similarity"

@@ -13,7 +13,7 @@ from corelane.artifacts.manifest import Artifact, check_file
 from corelane.domain.jobs import JobStatus
 from corelane.engine.backends.protocol import Logits
 from corelane.engine.task import Query, Ready, Result, RunnerLimits, Window
-from corelane.engine.text.engine import ReadRow, TextEngine, TokenizedText
+from corelane.engine.text.engine import ReadRow, TextEngine, TokenizedText, cut_off
 from corelane.errors import CorelaneError, InvalidInput
 from corelane.tasks.feature_extraction.pooling import EMPTY_PROMPTS, LAYERS_NAME, combine, finish, pool, through
 
@@ -129,4 +129,5 @@ class EmbeddingEngine(TextEngine):
             "tokens": sum(window.length for window in windows),
             "windows": len(decoded),
             "error": None,
+            **cut_off(item),
         }

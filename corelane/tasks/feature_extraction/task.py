@@ -4,7 +4,13 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from corelane.tasks.feature_extraction.dialects import Embeddings, HfSimilarities, HfVectors
+from corelane.tasks.feature_extraction.dialects import (
+    Embeddings,
+    HfSimilarities,
+    HfVectors,
+    TeiSimilarities,
+    TeiVectors,
+)
 from corelane.tasks.feature_extraction.present import EmbeddingPresenter
 from corelane.tasks.feature_extraction.wire import EmbeddingOptions, EmbeddingResult, numbers_of
 from corelane.tasks.text import TextItem, TextTask
@@ -22,7 +28,7 @@ class FeatureExtraction(TextTask):
     result = EmbeddingResult
     nothing: Mapping[str, Any] = MappingProxyType({"embedding": None, "tokens": 0})
     example: Mapping[str, Any] = MappingProxyType({"text": "How tall is the tower?"})
-    dialects = (Embeddings(), HfVectors(), HfSimilarities())
+    dialects = (Embeddings(), HfVectors(), HfSimilarities(), TeiVectors(), TeiSimilarities())
     engine = "corelane.tasks.feature_extraction.engine:EmbeddingEngine"
     present = EmbeddingPresenter()
     packed: Mapping[str, Any] = MappingProxyType({"encoding": "base64"})

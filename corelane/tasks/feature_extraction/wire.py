@@ -8,9 +8,14 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from corelane.domain.jobs import ERROR, WINDOWS, ItemError, Result, TaskOptions
+from corelane.tasks.text import CUT
 
 #: How the vectors of tokens become one.
 Pooling = Literal["mean", "cls", "max", "lasttoken", "mean_sqrt_len_tokens", "weightedmean"]
+
+
+#: What becomes of a text that is longer than the model reads at once.
+Long = Literal["error", "mean", "cut"]
 
 
 class EmbeddingOptions(TaskOptions):
@@ -36,10 +41,10 @@ class EmbeddingOptions(TaskOptions):
     encoding: Literal["float", "base64"] = Field(
         "float", description="`base64` gives the numbers as 32-bit floats, little-endian, in half of the space."
     )
-    long: Literal["error", "mean"] = Field(
+    long: Long = Field(
         "error",
         description="What becomes of a text that is longer than the model reads at once: `error` fails the item, "
-        "`mean` has all of it read in windows and gives their mean, by their tokens. Nothing is ever cut off.",
+        "`mean` has all of it read in windows and gives their mean, by their tokens, `cut` reads its beginning.",
     )
 
 
@@ -58,5 +63,6 @@ class EmbeddingResult(Result):
 
     embedding: list[float] | str | None = Field(None, description="The vector; text with the encoding `base64`.")
     tokens: int = Field(0, ge=0, description="Tokens of the text, with its prompt and special tokens.")
+    cut: int | None = CUT
     windows: int = WINDOWS
     error: ItemError | None = ERROR

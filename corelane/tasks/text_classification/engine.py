@@ -9,7 +9,7 @@ from corelane.artifacts.calibration import Calibration
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.jobs import JobStatus
 from corelane.engine.task import Result, RunnerLimits
-from corelane.engine.text.engine import ReadRow, TokenizedText, VectorEngine, in_order
+from corelane.engine.text.engine import ReadRow, TokenizedText, VectorEngine, cut_off, in_order
 from corelane.tasks.text_classification.scores import best_first, combine, scores_of
 from corelane.tasks.text_classification.task import TextClassification
 from corelane.tasks.text_classification.wire import Function
@@ -41,4 +41,5 @@ class ClassificationEngine(VectorEngine):
             "labels": best_first(self.labels, scores, options.top_k),
             "windows": len(decoded),
             "error": None,
+            **cut_off(item),
         }

@@ -7,7 +7,7 @@ from typing import Any
 from corelane.settings import Settings
 from corelane.tasks.task import Parts
 from corelane.tasks.text import TextTask, check_beside
-from corelane.tasks.text_classification.dialects import HfLabels
+from corelane.tasks.text_classification.dialects import HfLabels, TeiLabels
 from corelane.tasks.text_classification.present import LabelsPresenter
 from corelane.tasks.text_classification.wire import ClassificationOptions, ClassifiedText, LabelsResult
 
@@ -39,7 +39,7 @@ class TextClassification(TextTask):
     beside = (str, type(None))
     nothing: Mapping[str, Any] = MappingProxyType({"labels": []})
     example: Mapping[str, Any] = MappingProxyType({"text": "The room was clean and the staff were kind."})
-    dialects = (HfLabels(),)
+    dialects = (HfLabels(), TeiLabels())
     engine = "corelane.tasks.text_classification.engine:ClassificationEngine"
     present = LabelsPresenter()
 

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from pydantic import BaseModel, Field
 
 from corelane.domain.jobs import ERROR, WINDOWS, ItemError, Result, TaskOptions, Text
-from corelane.tasks.text import TextItem
+from corelane.tasks.text import CUT, TextItem
 
 #: How logits become scores.
 Function = Literal["softmax", "sigmoid", "none"]
@@ -15,6 +15,10 @@ class ClassifiedText(TextItem):
     """One text, or a pair of texts."""
 
     text_pair: Text | None = Field(None, description="A second text, for models that compare two.")
+
+
+#: What becomes of a text that is longer than the model reads at once.
+Long = Literal["error", "mean", "max", "cut"]
 
 
 class ClassificationOptions(TaskOptions):
@@ -29,10 +33,10 @@ class ClassificationOptions(TaskOptions):
         description="How logits become scores; as the model was trained if null: `sigmoid` with one label or several "
         "at a time, `none` for regression, else `softmax`.",
     )
-    long: Literal["error", "mean", "max"] = Field(
+    long: Long = Field(
         "error",
         description="What becomes of a text that is longer than the model reads at once: `error` fails the item, "
-        "`mean` and `max` have all of it read in windows and combine their scores. Nothing is ever cut off.",
+        "`mean` and `max` have all of it read in windows and combine their scores, `cut` reads its beginning.",
     )
 
 
@@ -49,5 +53,6 @@ class LabelsResult(Result):
     mark: ClassVar[str] = "labels"
 
     labels: list[Label] = Field(default_factory=list, description="Best first.")
+    cut: int | None = CUT
     windows: int = WINDOWS
     error: ItemError | None = ERROR

@@ -1,4 +1,7 @@
-"""The routes that rank documents as Cohere and Jina do: one form that holds both, and both versions of Cohere's."""
+"""The routes that rank documents as Cohere, Jina and Text Embeddings Inference do.
+
+One form holds those of Jina and of both versions of Cohere's.
+"""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -8,8 +11,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, mo
 
 from corelane.domain.jobs import UNLESS_NULL, Priority, Text
 from corelane.domain.wire import MOST_LISTED, Entry, at_most, in_pieces
-from corelane.tasks.dialects import MODEL, Asked, Dialect, Foreign, Told
-from corelane.tasks.text_ranking.wire import Ranked, RankingOptions, not_all_blank
+from corelane.tasks.dialects import MODEL, Asked, Dialect, Foreign, HfBody, TeiDialect, Told
+from corelane.tasks.text_ranking.wire import Ranked, RankedText, RankedTexts, RankingOptions, not_all_blank
 
 
 def priority_of(value: Any) -> Any:
@@ -165,3 +168,40 @@ class RerankV2(Rerank):
     """Rank documents, as the second version of Cohere's client sends and reads them."""
 
     path, version = "/v2/rerank", "2"
+
+
+#: What TEI's parameters for long texts do.
+IN_WINDOWS = Field(None, description="Without effect: all of each text is read, in windows if it is long.")
+
+
+class TeiRanking(HfBody):
+    """The body of ``POST /rerank``."""
+
+    query: Text = Field(description="What is looked for.")
+    texts: RankedTexts = Field(description="The texts to rank.")
+    raw_scores: bool = Field(False, strict=True, description="Whether scores are logits; else they are sigmoids.")
+    return_text: bool = Field(False, strict=True, description="Whether each place has its text.")
+    truncate: bool | None = IN_WINDOWS
+    truncation_direction: str | None = IN_WINDOWS
+
+
+class TeiRanks(TeiDialect):
+    """Rank texts, as clients of Text Embeddings Inference send and read them: the best first."""
+
+    path, body, returns = "/rerank", TeiRanking, list[RankedText]
+    example: Mapping[str, Any] = MappingProxyType(
+        {"query": "How tall is the tower?", "texts": ["It is 330 metres tall.", "It opened in 1889."]}
+    )
+
+    def read(self, body: TeiRanking) -> Asked:
+        """Return the query and its texts."""
+        options = RankingOptions(return_texts=body.return_text, function="none" if body.raw_scores else "sigmoid")
+        return Asked([Ranked(query=body.query, texts=body.texts)], options)
+
+    def reply(self, body: Any, results: Sequence[Mapping[str, Any]], told: Told) -> Any:  # noqa: ARG002
+        """Return the ranking."""
+        return results[0]["ranking"]
+
+    def kind(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return the only label."""
+        return {"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}}

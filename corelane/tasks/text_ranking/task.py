@@ -11,7 +11,7 @@ from corelane.domain.dispatch import LEAST_TOKENS, SHORT_CHARS, SPECIAL_TOKENS, 
 from corelane.settings import Settings
 from corelane.tasks.task import Parts
 from corelane.tasks.text import TextTask, check_beside, check_text
-from corelane.tasks.text_ranking.dialects import Rerank, RerankV2
+from corelane.tasks.text_ranking.dialects import Rerank, RerankV2, TeiRanks
 from corelane.tasks.text_ranking.present import RankingPresenter
 from corelane.tasks.text_ranking.wire import Ranked, RankingOptions, RankingResult
 
@@ -32,7 +32,7 @@ class TextRanking(TextTask):
     example: Mapping[str, Any] = MappingProxyType(
         {"query": "How tall is the tower?", "texts": ["It is 330 metres tall.", "It opened in 1889."]}
     )
-    dialects = (Rerank(), RerankV2())
+    dialects = (Rerank(), RerankV2(), TeiRanks())
     engine = "corelane.tasks.text_ranking.engine:RankingEngine"
     present = RankingPresenter()
     overlap = 64

@@ -1,0 +1,124 @@
+"""The routes of Text Embeddings Inference: what a model is, whether it serves, and its dialects below ``/tei/{model}``.
+
+Its clients have one address for one model. Here that address is ``/tei/{model}``; without it, the model is chosen as
+other dialects choose it.
+"""
+
+import asyncio
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Body, Request, Response
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, Field, ValidationError
+
+from api.deps import AS_READER, StateDep
+from api.errors import TEI_PREFIX, documented
+from api.reading import PlainRoute, Prefer, Wait
+from api.requests import SubmitRequest, faults_of_body
+from api.routes.dialects import ModelInAddress, handler_of, respond
+from api.routes.health import ready
+from api.state import AppState
+from corelane import __version__
+from corelane.domain.aliases import DEFAULT_ALIAS
+from corelane.errors import NotReady, UnknownModel, WrongTask
+from corelane.submitting.model_tasks import task_of
+from corelane.tasks.dialects import TeiDialect
+from corelane.tasks.registry import DIALECTS, TASKS
+
+hot = APIRouter(route_class=PlainRoute)
+router = APIRouter(tags=["dialects"])
+
+#: Paths that also lead to one model, in addition to those of Text Embeddings Inference.
+ALSO = ("/v1/embeddings",)
+
+
+class TeiInfo(BaseModel):
+    """What a model is, as Text Embeddings Inference says it."""
+
+    model_id: str = Field(description="The name of the model.")
+    model_sha: str = Field(description="Its version.")
+    model_dtype: str
+    model_type: dict[str, dict[str, Any]] = Field(description="Its kind, with its pooling or its labels.")
+    max_concurrent_requests: int = Field(description="How many of its longest texts may wait in all.")
+    max_input_length: int = Field(description="Tokens that it reads at once.")
+    max_batch_tokens: int = Field(description="Tokens of its largest batch.")
+    max_batch_requests: int | None = None
+    max_client_batch_size: int = Field(description="Most inputs of one request.")
+    auto_truncate: bool = Field(False, description="Texts are cut only if a request asks for it.")
+    tokenization_workers: int = Field(1, description="Each core has its own tokenizer.")
+    version: str = __version__
+    sha: str | None = None
+    docker_label: str | None = None
+
+
+def main_dialect(task: str, model: str) -> TeiDialect:
+    """Return the dialect that stands for all of a task's models; raise WrongTask if it has none."""
+    for dialect in TASKS[task].dialects:
+        if isinstance(dialect, TeiDialect):
+            return dialect
+    raise WrongTask(f"{model} is a model for {task}, which has no route here: name another as `/tei/{{model}}`")
+
+
+async def version_meant(state: AppState, model: str) -> str:
+    """Return the version that a model's name means; raise UnknownModel."""
+    if (version := await state.fleet.meant(model)) is None:
+        raise UnknownModel(await state.jobs.submitter.tasks.no_model(model))
+    return version
+
+
+@router.get("/info", dependencies=[AS_READER], responses=documented(403, 404, 422, 424, 503))
+@router.get("/tei/{model}/info", dependencies=[AS_READER], include_in_schema=False)
+async def info(request: Request, state: StateDep, named: ModelInAddress = None) -> TeiInfo:
+    """Say what a model is: the one named, or the default."""
+    version = await version_meant(state, request.path_params.get("model") or named or DEFAULT_ALIAS)
+    summary = await state.fleet.summary(version)
+    dialect = main_dialect(task_of(summary), version)
+    sizes = [[int(side) for side in bucket.split("x")] for bucket in summary["buckets"]]
+    return TeiInfo(
+        model_id=summary["name"],
+        model_sha=version,
+        model_dtype=summary["dtype"],
+        model_type=dict(dialect.kind(summary.get("facts") or {})),
+        max_concurrent_requests=state.settings.max_outstanding_tokens // max(1, summary["max_length"]),
+        max_input_length=summary["max_length"],
+        max_batch_tokens=max((rows * length for rows, length in sizes), default=0),
+        max_client_batch_size=state.settings.max_items,
+    )
+
+
+@router.get("/health", responses=documented(503))
+async def health(state: StateDep) -> Response:
+    """Say whether an item sent now would be answered, as ``GET /readyz`` does, without details."""
+    await ready(state)
+    return Response()
+
+
+@router.get("/tei/{model}/health", dependencies=[AS_READER], include_in_schema=False)
+async def health_of_model(state: StateDep, model: str) -> Response:
+    """Say whether a core holds the model."""
+    if (outlook := await state.fleet.outlook(await version_meant(state, model))) is not None:
+        raise NotReady(outlook.reason)
+    return Response()
+
+
+@hot.post("/tei/{model}", include_in_schema=False)
+async def ask_model(
+    request: SubmitRequest,
+    body: Annotated[dict[str, Any], Body()],
+    wait: Wait = None,
+    prefer: Prefer = None,
+) -> Response:
+    """Reply as the main route of the model's task does."""
+    model = request.path_params["model"]
+    task = await request.app_state.jobs.submitter.tasks.of_model(model)
+    dialect = main_dialect(task.name, model)
+    try:
+        read = await asyncio.to_thread(dialect.body.model_validate, body)
+    except ValidationError as error:
+        raise RequestValidationError(faults_of_body(error)) from None
+    return await respond(dialect, request, read, request.waits(wait, prefer), None)
+
+
+for each in DIALECTS.values():
+    if isinstance(each, TeiDialect) or each.path in ALSO:
+        hot.post(f"{TEI_PREFIX}{{model}}{each.path}", include_in_schema=False)(handler_of(each))

@@ -108,7 +108,9 @@ class Settings(GroupedFields):
         8 * 1024**2, ge=1024, description="Most bytes of a handler's item, as JSON, and of each file that it names."
     )
     max_output_bytes: int = Field(
-        1024**2, ge=1024, description="Most bytes of a handler's output for an item, as JSON."
+        1024**2,
+        ge=1024,
+        description="Most bytes of a handler's output for an item, as JSON; of a text's vectors of tokens.",
     )
     max_wait_s: float = Field(60, ge=0, description="Longest time a request may wait for a job, in seconds.")
     results_ttl_s: int = Field(

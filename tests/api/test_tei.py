@@ -56,6 +56,15 @@ def test_text_is_cut_if_a_request_asks_for_it_and_the_reply_says_how_much(told: 
         assert found.headers["x-cut-tokens"] == "1"
 
 
+@pytest.mark.parametrize("more", [{"normalize": True}, {"dimensions": 2}, {"long": "mean"}])
+def test_vectors_of_tokens_are_as_the_model_makes_them(told: Service, more: dict[str, Any]) -> None:
+    [first, second] = told.http.post("/embed_all", json={"inputs": ["a", "a e"], "truncate": True}).json()
+    assert [len(first), len(second), {len(each) for each in first + second}] == [3, 4, {3}]
+    refused = told.http.post("/embed_all", json={"inputs": "a"} | more)
+    assert refused.status_code == 422
+    assert "vectors are as the model makes them" in refused.json()["error"]
+
+
 WRONG: dict[str, tuple[str, Any, int, str, str]] = {
     "another kind": (f"{RANK}/embed", {"inputs": "a"}, 424, "Backend", "is a model for text-ranking, not for"),
     "another kind named": ("/embed?model=text-ranking", {"inputs": "a"}, 424, "Backend", "text-ranking, not for"),

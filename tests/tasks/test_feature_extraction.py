@@ -178,6 +178,11 @@ def test_long_texts_fail_or_are_read_in_windows_or_cut(tmp_path: Path) -> None:
     assert refused["error"]["code"] == "text_too_long"
     assert f"{count:,} tokens" in refused["error"]["detail"]
     assert "reads 96" in refused["error"]["detail"]
+    row = model[0].model(**model.tokenizer(["short"], return_tensors="pt"))["last_hidden_state"][0].detach().numpy()
+    for found in answer(artifact, ["short"], output="tokens") + answer(
+        artifact, ["short"], output="tokens", long="cut"
+    ):
+        assert np.reshape(found["embedding"], (found["tokens"], -1)) == pytest.approx(row, abs=1e-4)
     cut, whole = answer(artifact, [LONG, "short"], long="cut")
     assert vectors([cut, whole]) == pytest.approx(model.encode([LONG, "short"]), abs=1e-4)
     assert (cut["tokens"], cut["cut"], cut["windows"], whole.get("cut")) == (96, count - 96, 1, None)

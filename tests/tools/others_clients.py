@@ -120,6 +120,9 @@ def check_tei(url: str, models: dict[str, str]) -> Any:
     labels = InferenceClient(f"{url}/tei/{models['text-classification']}")
     assert 0 < labels.text_classification(TEXTS[0], top_k=1).score <= 1
     with httpx2.Client() as http:
+        each, other = http.post(f"{embeds}/embed_all", json={"inputs": TEXTS[:2]}).json()
+        means = np.array([np.mean(each, axis=0), np.mean(other, axis=0)])
+        assert np.allclose(means / np.linalg.norm(means, axis=1, keepdims=True), vectors[:2], atol=1e-5)
         found = http.post(f"{ranks}/rerank", json={"query": "a", "texts": TEXTS, "return_text": True}).json()
         assert [each["text"] for each in found] == [TEXTS[each["index"]] for each in found]
         assert [each["score"] for each in found] == sorted((each["score"] for each in found), reverse=True)

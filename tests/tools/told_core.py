@@ -28,11 +28,12 @@ def vector(query: Query) -> dict[str, Any]:
     """Return the counts of three letters, of length 1, and the number of words."""
     counts = [query.text.count(letter) + 0.5 for letter in "aeo"][: query.options.dimensions]
     length = math.hypot(*counts)
-    numbers = [count / length for count in counts]
+    tokens = len(query.text.split()) + 2
+    numbers = [count / length for count in counts] * (tokens if query.options.output == "tokens" else 1)
     packed = base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
     return {
         "embedding": packed if query.options.encoding == "base64" else numbers,
-        "tokens": len(query.text.split()) + 2,
+        "tokens": tokens,
     }
 
 

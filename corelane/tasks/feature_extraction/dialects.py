@@ -1,5 +1,6 @@
 """The routes that give vectors and cosines, as OpenAI, Hugging Face and Text Embeddings Inference have them."""
 
+from array import array
 from collections.abc import Mapping, Sequence
 from operator import mul
 from types import MappingProxyType
@@ -23,7 +24,7 @@ from corelane.tasks.dialects import (
     Told,
     listed,
 )
-from corelane.tasks.feature_extraction.wire import EmbeddingOptions, Long
+from corelane.tasks.feature_extraction.wire import EmbeddingOptions, Long, numbers_of
 from corelane.tasks.text import TextItem
 
 #: Why token ids are refused: what an id means depends on the vocabulary.
@@ -129,15 +130,18 @@ class HfFeatures(Cuts, VectorParameters, HfBody):
 class HfVectors(HfDialect):
     """Turn texts into vectors, as `InferenceClient.feature_extraction` sends and reads them: one list for each text."""
 
-    path, body, returns = "/v1/hf/feature-extraction", HfFeatures, list[list[float]]
+    path, body = "/v1/hf/feature-extraction", HfFeatures
+    returns: Any = list[list[float]]
     example: Mapping[str, Any] = MappingProxyType({"inputs": "How tall is the tower?", "normalize": True})
     #: Whether vectors have the length 1 if a request does not say.
     normalize: bool | None = None
+    #: Other options of the job.
+    more: Mapping[str, Any] = MappingProxyType({})
 
     def read(self, body: HfFeatures) -> Asked:
         """Return the texts."""
         normalize = self.normalize if body.normalize is None else body.normalize
-        options = body.job_options(normalize=normalize, long=body.long_option())
+        options = body.job_options(normalize=normalize, long=body.long_option(), **self.more)
         return Asked([TextItem(text=text) for text in listed(body.inputs)], options, body.priority)
 
     def reply(self, body: Any, results: Sequence[Mapping[str, Any]], told: Told) -> Any:  # noqa: ARG002
@@ -148,12 +152,30 @@ class HfVectors(HfDialect):
 class TeiVectors(TeiDialect, HfVectors):
     """Turn texts into vectors, as clients of Text Embeddings Inference send and read them: one list for each text."""
 
-    path, normalize = "/embed", True
+    path = "/embed"
+    normalize: bool | None = True
     example: Mapping[str, Any] = MappingProxyType({"inputs": "How tall is the tower?", "truncate": True})
 
     def kind(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return how vectors of tokens become one."""
         return {"embedding": {"pooling": "+".join(facts.get("pooling", ()))}}
+
+
+class TeiTokenVectors(TeiVectors):
+    """Turn texts into the vectors of all of their tokens, as Text Embeddings Inference does."""
+
+    path, returns = "/embed_all", list[list[list[float]]]
+    normalize = None
+    more: Mapping[str, Any] = MappingProxyType({"output": "tokens", "encoding": "base64"})
+
+    def reply(self, body: Any, results: Sequence[Mapping[str, Any]], told: Told) -> Any:  # noqa: ARG002
+        """Return a list of vectors for each text."""
+        return [self._vectors(numbers_of(result["embedding"] or ""), result["tokens"]) for result in results]
+
+    @staticmethod
+    def _vectors(numbers: "array[float]", tokens: int) -> list[list[float]]:
+        size = len(numbers) // max(1, tokens)
+        return [numbers[at * size : (at + 1) * size].tolist() for at in range(tokens)]
 
 
 class SimilarityParameters(Cuts, PipelineParameters):

@@ -1,5 +1,6 @@
 """Feature extraction: the vectors of each row's tokens become one vector of the text."""
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
@@ -12,9 +13,9 @@ from corelane.artifacts.calibration import Calibration
 from corelane.artifacts.manifest import Artifact, check_file
 from corelane.domain.jobs import JobStatus
 from corelane.engine.backends.protocol import Logits
-from corelane.engine.task import Query, Ready, Result, RunnerLimits, Window
+from corelane.engine.task import Query, Ready, Result, RunnerLimits, Window, failure
 from corelane.engine.text.engine import ReadRow, TextEngine, TokenizedText, cut_off
-from corelane.errors import CorelaneError, InvalidInput
+from corelane.errors import CorelaneError, InvalidInput, OutputTooLarge
 from corelane.tasks.feature_extraction.pooling import EMPTY_PROMPTS, LAYERS_NAME, combine, finish, pool, through
 
 
@@ -24,6 +25,8 @@ class EmbeddingEngine(TextEngine):
     #: How vectors are made unless a query says otherwise, from the manifest's ``facts``.
     pooling: Sequence[str] = ("mean",)
     normalize: bool = False
+    #: The most bytes that the vectors of a text's tokens may have.
+    most_bytes: float = math.inf
     #: The length of a token's vector, and the default length of a text's vector; None means all numbers.
     size: int | None = None
     dimensions: int | None = None
@@ -43,6 +46,7 @@ class EmbeddingEngine(TextEngine):
     def open(cls, artifact: Artifact, limits: RunnerLimits, calibration: Calibration | None) -> Self:
         """Open the tokenizer of an artifact, and read how its vectors are made."""
         opened = super().open(artifact, limits, calibration)
+        opened.most_bytes = limits.max_output_bytes
         opened.configure(artifact.manifest.facts)
         if opened.layers:
             check_file(artifact, LAYERS_NAME)
@@ -107,6 +111,8 @@ class EmbeddingEngine(TextEngine):
         ]
 
     def _pool(self, tokens: Any, query: Query, window: Window) -> Any:
+        if query.options.output == "tokens":
+            return np.asarray(tokens, dtype=np.float32).copy().ravel()
         skipped = self.skipped.get(self._prompt(query), 0) if self.skipped and not window.start else 0
         return pool(tokens, self._poolings(query), skipped)
 
@@ -115,14 +121,12 @@ class EmbeddingEngine(TextEngine):
         options: Any = item.query.options
         windows = [read.window for read in decoded]
         vector = combine([read.values[0] for read in decoded], [window.end - window.start for window in windows])
-        if self.layers:
-            vector = through(vector, self.layers, self.weights)
-        if options.dimensions is None and options.normalize is None:
-            # As the library does: a model's own `truncate_dim` comes last.
-            vector = finish(vector, None, self.normalize)[: self.dimensions]
-        else:
-            normalize = self.normalize if options.normalize is None else options.normalize
-            vector = finish(vector, options.dimensions or self.dimensions, normalize)
+        if options.output == "text":
+            vector = self._finished(vector, options)
+        elif vector.nbytes > self.most_bytes:
+            error = f"the vectors of its tokens have {vector.nbytes:,} bytes, and at most {self.most_bytes:,} are taken"
+            remedy = "shorten the text, or have the operator raise CORELANE_MAX_OUTPUT_BYTES"
+            return failure(item.query, OutputTooLarge(f"{error}: {remedy}"))
         return {
             "status": str(JobStatus.SUCCEEDED),
             "embedding": np.ascontiguousarray(vector, "<f4").data,
@@ -131,3 +135,13 @@ class EmbeddingEngine(TextEngine):
             "error": None,
             **cut_off(item),
         }
+
+    def _finished(self, vector: Any, options: Any) -> Any:
+        """Return the vector of a text from the pooled one."""
+        if self.layers:
+            vector = through(vector, self.layers, self.weights)
+        if options.dimensions is None and options.normalize is None:
+            # As the library does: a model's own `truncate_dim` comes last.
+            return finish(vector, None, self.normalize)[: self.dimensions]
+        normalize = self.normalize if options.normalize is None else options.normalize
+        return finish(vector, options.dimensions or self.dimensions, normalize)

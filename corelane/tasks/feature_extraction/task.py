@@ -9,6 +9,7 @@ from corelane.tasks.feature_extraction.dialects import (
     HfSimilarities,
     HfVectors,
     TeiSimilarities,
+    TeiTokenVectors,
     TeiVectors,
 )
 from corelane.tasks.feature_extraction.present import EmbeddingPresenter
@@ -28,7 +29,7 @@ class FeatureExtraction(TextTask):
     result = EmbeddingResult
     nothing: Mapping[str, Any] = MappingProxyType({"embedding": None, "tokens": 0})
     example: Mapping[str, Any] = MappingProxyType({"text": "How tall is the tower?"})
-    dialects = (Embeddings(), HfVectors(), HfSimilarities(), TeiVectors(), TeiSimilarities())
+    dialects = (Embeddings(), HfVectors(), HfSimilarities(), TeiVectors(), TeiTokenVectors(), TeiSimilarities())
     engine = "corelane.tasks.feature_extraction.engine:EmbeddingEngine"
     present = EmbeddingPresenter()
     packed: Mapping[str, Any] = MappingProxyType({"encoding": "base64"})

@@ -3,9 +3,9 @@
 import sys
 from array import array
 from base64 import b64decode
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from corelane.domain.jobs import ERROR, WINDOWS, ItemError, Result, TaskOptions
 from corelane.tasks.text import CUT
@@ -22,6 +22,7 @@ class EmbeddingOptions(TaskOptions):
     """The options by which texts become vectors."""
 
     task: ClassVar[str] = "feature-extraction"
+    added: ClassVar[frozenset[str]] = frozenset({"output"})
     pooling: Pooling | None = Field(
         None, description="How the vectors of tokens become one; as the model has it if null."
     )
@@ -41,11 +42,26 @@ class EmbeddingOptions(TaskOptions):
     encoding: Literal["float", "base64"] = Field(
         "float", description="`base64` gives the numbers as 32-bit floats, little-endian, in half of the space."
     )
+    output: Literal["text", "tokens"] = Field(
+        "text",
+        description="`tokens` gives the vectors of all tokens of a text, special ones too, as they are before pooling: "
+        "the numbers of one after those of the other.",
+    )
     long: Long = Field(
         "error",
         description="What becomes of a text that is longer than the model reads at once: `error` fails the item, "
         "`mean` has all of it read in windows and gives their mean, by their tokens, `cut` reads its beginning.",
     )
+
+    @model_validator(mode="after")
+    def _tokens_as_they_are(self) -> Self:
+        changes = (self.pooling, self.normalize, self.dimensions)
+        if self.output == "tokens" and (self.long == "mean" or any(each is not None for each in changes)):
+            raise ValueError(
+                "with the output `tokens` vectors are as the model makes them: leave `pooling`, `normalize` and "
+                "`dimensions` out, and `long` at `error` or `cut`"
+            )
+        return self
 
 
 def numbers_of(vector: str) -> "array[float]":

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Request, Response
 from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import ValidationError
 
 from api.deps import AS_READER, StateDep
 from api.errors import TEI_PREFIX, documented
@@ -32,25 +32,6 @@ router = APIRouter(tags=["dialects"])
 ALSO = ("/v1/embeddings",)
 
 
-class TeiInfo(BaseModel):
-    """What a model is, as Text Embeddings Inference says it."""
-
-    model_id: str = Field(description="The name of the model.")
-    model_sha: str = Field(description="Its version.")
-    model_dtype: str
-    model_type: dict[str, dict[str, Any]] = Field(description="Its kind, with its pooling or its labels.")
-    max_concurrent_requests: int = Field(description="How many of its longest texts may wait in all.")
-    max_input_length: int = Field(description="Tokens that it reads at once.")
-    max_batch_tokens: int = Field(description="Tokens of its largest batch.")
-    max_batch_requests: int | None = None
-    max_client_batch_size: int = Field(description="Most inputs of one request.")
-    auto_truncate: bool = Field(False, description="Texts are cut only if a request asks for it.")
-    tokenization_workers: int = Field(1, description="Each core has its own tokenizer.")
-    version: str = __version__
-    sha: str | None = None
-    docker_label: str | None = None
-
-
 def main_dialect(task: str, model: str) -> TeiDialect:
     """Return the dialect that stands for all of a task's models; raise WrongTask if it has none."""
     for dialect in TASKS[task].dialects:
@@ -68,22 +49,25 @@ async def version_meant(state: AppState, model: str) -> str:
 
 @router.get("/info", dependencies=[AS_READER], responses=documented(403, 404, 422, 424, 503))
 @router.get("/tei/{model}/info", dependencies=[AS_READER], include_in_schema=False)
-async def info(request: Request, state: StateDep, named: ModelInAddress = None) -> TeiInfo:
-    """Say what a model is: the one named, or the default."""
+async def info(request: Request, state: StateDep, named: ModelInAddress = None) -> dict[str, Any]:
+    """Say what a model is: the one named, or the default. Texts are cut only if a request asks for it."""
     version = await version_meant(state, request.path_params.get("model") or named or DEFAULT_ALIAS)
     summary = await state.fleet.summary(version)
     dialect = main_dialect(task_of(summary), version)
     sizes = [[int(side) for side in bucket.split("x")] for bucket in summary["buckets"]]
-    return TeiInfo(
-        model_id=summary["name"],
-        model_sha=version,
-        model_dtype=summary["dtype"],
-        model_type=dict(dialect.kind(summary.get("facts") or {})),
-        max_concurrent_requests=state.settings.max_outstanding_tokens // max(1, summary["max_length"]),
-        max_input_length=summary["max_length"],
-        max_batch_tokens=max((rows * length for rows, length in sizes), default=0),
-        max_client_batch_size=state.settings.max_items,
-    )
+    return {
+        "model_id": summary["name"],
+        "model_sha": version,
+        "model_dtype": summary["dtype"],
+        "model_type": dialect.kind(summary.get("facts") or {}),
+        "max_concurrent_requests": state.settings.max_outstanding_tokens // max(1, summary["max_length"]),
+        "max_input_length": summary["max_length"],
+        "max_batch_tokens": max((rows * length for rows, length in sizes), default=0),
+        "max_client_batch_size": state.settings.max_items,
+        "auto_truncate": False,
+        "tokenization_workers": 1,
+        "version": __version__,
+    }
 
 
 @router.get("/health", responses=documented(503))

@@ -108,9 +108,7 @@ class Settings(GroupedFields):
         8 * 1024**2, ge=1024, description="Most bytes of a handler's item, as JSON, and of each file that it names."
     )
     max_output_bytes: int = Field(
-        1024**2,
-        ge=1024,
-        description="Most bytes of a handler's output for an item, as JSON; of a text's vectors of tokens.",
+        1024**2, ge=1024, description="Most bytes of a handler's output, or of a text's tokens, as JSON."
     )
     max_wait_s: float = Field(60, ge=0, description="Longest time a request may wait for a job, in seconds.")
     results_ttl_s: int = Field(

@@ -10,7 +10,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, Field, create_model, model_validator
+from pydantic import BaseModel, Field, create_model, model_validator
 
 from corelane.domain.jobs import CallersId, Item, JobStatus, Priority, TaskOptions, Text
 from corelane.domain.wire import MOST_LISTED, Entry, Wire, at_most, in_pieces
@@ -20,7 +20,7 @@ from corelane.errors import error_class
 MODEL = Field(None, min_length=1, max_length=200, description="A model version, name or alias.")
 
 #: A parameter that makes other services cut texts.
-UNCUT = Field(None, description="Without effect: nothing is cut off here.")
+UNCUT = Field(None, description="Without effect: no text is cut here.")
 
 #: The services whose forms of errors clients read; `tei` is Text Embeddings Inference.
 ErrorsOf = Literal["openai", "hugging face", "cohere", "tei"]
@@ -136,13 +136,6 @@ class PipelineParameters(Foreign):
         return value
 
 
-def at_its_end(direction: str) -> str:
-    """Refuse to cut a text at its beginning."""
-    if direction.lower() != "right":
-        raise ValueError("a text is cut at its end: send `Right`, or leave the text's beginning out yourself")
-    return direction
-
-
 class Cuts(Foreign):
     """Parameters by which a text that is too long is cut, because a request asks for it."""
 
@@ -150,7 +143,7 @@ class Cuts(Foreign):
     truncation: bool | Literal["longest_first", "only_first", "do_not_truncate"] = Field(
         False, description="The same, as Transformers' pipelines name it."
     )
-    truncation_direction: Annotated[str, AfterValidator(at_its_end)] = Field("Right", description="`Right` alone.")
+    truncation_direction: Literal["Right", "right"] = Field("Right", description="A text is cut at its end.")
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:

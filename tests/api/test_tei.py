@@ -62,7 +62,16 @@ def test_vectors_of_tokens_are_as_the_model_makes_them(told: Service, more: dict
     assert [len(first), len(second), {len(each) for each in first + second}] == [3, 4, {3}]
     refused = told.http.post("/embed_all", json={"inputs": "a"} | more)
     assert refused.status_code == 422
-    assert "vectors are as the model makes them" in refused.json()["error"]
+    assert "tokens are as the model has them" in refused.json()["error"]
+
+
+def test_texts_are_cut_into_tokens_with_special_ones_unless_they_are_left_out(told: Service) -> None:
+    body = {"inputs": ["a e", "o"]}
+    [first, second] = told.http.post("/tokenize", json=body).json()
+    assert [each["text"] for each in first] == ["[CLS]", "a", "e", "[SEP]"]
+    assert {"id": 1, "text": "e", "special": False, "start": 2, "stop": 3} in first
+    bare = told.http.post(f"{EMBED}/tokenize", json=body | {"add_special_tokens": False}).json()
+    assert bare == [first[1:-1], second[1:-1]]
 
 
 WRONG: dict[str, tuple[str, Any, int, str, str]] = {
@@ -74,7 +83,7 @@ WRONG: dict[str, tuple[str, Any, int, str, str]] = {
     "too long": ("/embed", {"inputs": ["a", TOO_LONG]}, 413, "Validation", "input 1: the text has 9 tokens"),
     "too many": ("/embed", {"inputs": ["a"] * 10_001}, 413, "Validation", "at most 10,000 entries"),
     "token ids": ("/embed", {"inputs": [1, 2]}, 422, "Validation", "send texts"),
-    "the beginning cut": ("/embed", {"inputs": "a", "truncation_direction": "Left"}, 422, "Validation", "at its end"),
+    "the beginning cut": ("/embed", {"inputs": "a", "truncation_direction": "Left"}, 422, "Validation", "Right"),
     "cut and read": ("/embed", {"inputs": "a", "truncate": True, "long": "mean"}, 422, "Validation", "one of them"),
     "nothing": (EMBED, {}, 422, "Validation", "inputs: "),
     "no object": (EMBED, [1], 422, "Validation", "JSON object"),

@@ -16,7 +16,8 @@ from compile.tasks.feature_extraction import packaged
 from compile.tasks.feature_extraction.modules import read_pooling
 from compile.tasks.feature_extraction.packaged import NAME, source_of
 from corelane.artifacts.manifest import Artifact
-from corelane.engine.task import Query
+from corelane.engine.runner import Runner, open_backend
+from corelane.engine.task import Query, RunnerLimits
 from corelane.errors import ModelRefused, SetupError
 from corelane.settings import Settings
 from corelane.tasks.feature_extraction.pooling import ACTIVATIONS, POOLINGS, finish, pool
@@ -183,6 +184,17 @@ def test_long_texts_fail_or_are_read_in_windows_or_cut(tmp_path: Path) -> None:
         artifact, ["short"], output="tokens", long="cut"
     ):
         assert np.reshape(found["embedding"], (found["tokens"], -1)) == pytest.approx(row, abs=1e-4)
+    told, long = answer(artifact, [TEXTS[1], LONG], output="pieces")
+    assert [each["id"] for each in told["pieces"]] == model.tokenizer(TEXTS[1])["input_ids"]
+    assert [each["text"] for each in told["pieces"] if each["special"]] == ["[CLS]", "[SEP]"]
+    assert all(TEXTS[1][each["start"] : each["stop"]] == each["text"] for each in told["pieces"][1:-1])
+    assert (told["windows"], long["tokens"]) == (0, count)
+    limited = Runner.open(open_backend("cpu"), artifact, RunnerLimits(max_output_bytes=4_000))
+    for output in ("tokens", "pieces"):
+        options = EmbeddingOptions.model_validate({"output": output, "long": "cut"})
+        [large, small] = limited.results_of([Query(None, text, options) for text in (LONG, "a")])
+        assert (large["error"]["code"], small["status"]) == ("output_too_large", "succeeded")
+        assert "shorten the text, or have the operator raise CORELANE_MAX_OUTPUT_BYTES" in large["error"]["detail"]
     cut, whole = answer(artifact, [LONG, "short"], long="cut")
     assert vectors([cut, whole]) == pytest.approx(model.encode([LONG, "short"]), abs=1e-4)
     assert (cut["tokens"], cut["cut"], cut["windows"], whole.get("cut")) == (96, count - 96, 1, None)

@@ -28,7 +28,12 @@ def vector(query: Query) -> dict[str, Any]:
     """Return the counts of three letters, of length 1, and the number of words."""
     counts = [query.text.count(letter) + 0.5 for letter in "aeo"][: query.options.dimensions]
     length = math.hypot(*counts)
-    tokens = len(query.text.split()) + 2
+    words, tokens = query.text.split(), len(query.text.split()) + 2
+    if query.options.output == "pieces":
+        special = [{"id": 0, "text": text, "special": True} for text in ("[CLS]", "[SEP]")]
+        places = [(word, query.text.index(word)) for word in words]
+        inside = [{"id": 1, "text": w, "special": False, "start": at, "stop": at + len(w)} for w, at in places]
+        return {"embedding": None, "tokens": tokens, "pieces": [special[0], *inside, special[1]]}
     numbers = [count / length for count in counts] * (tokens if query.options.output == "tokens" else 1)
     packed = base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
     return {

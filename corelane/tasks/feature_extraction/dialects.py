@@ -178,6 +178,31 @@ class TeiTokenVectors(TeiVectors):
         return [numbers[at * size : (at + 1) * size].tolist() for at in range(tokens)]
 
 
+class TeiTexts(HfBody):
+    """The body of ``POST /tokenize``."""
+
+    inputs: Texts = Field(description="One text, or a list of them.")
+    add_special_tokens: bool = Field(True, strict=True, description="Whether special tokens are listed.")
+    prompt_name: str | None = Field(None, min_length=1, max_length=100, description="One of the model's prompts.")
+
+
+class TeiTokens(TeiDialect):
+    """Cut texts into tokens, as Text Embeddings Inference does."""
+
+    path, body, returns = "/tokenize", TeiTexts, list[list[dict[str, Any]]]
+    example: Mapping[str, Any] = MappingProxyType({"inputs": "How tall is the tower?"})
+
+    def read(self, body: TeiTexts) -> Asked:
+        """Return the texts."""
+        options = EmbeddingOptions(output="pieces", prompt_name=body.prompt_name)
+        return Asked([TextItem(text=text) for text in listed(body.inputs)], options)
+
+    def reply(self, body: Any, results: Sequence[Mapping[str, Any]], told: Told) -> Any:  # noqa: ARG002
+        """Return a list of tokens for each text."""
+        found = (result.get("pieces") or () for result in results)
+        return [[each for each in those if body.add_special_tokens or not each["special"]] for those in found]
+
+
 class SimilarityParameters(Cuts, PipelineParameters):
     """The parameters of sentence similarity."""
 

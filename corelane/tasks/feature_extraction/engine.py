@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
+import orjson
 from tokenizers.normalizers import Lowercase
 from tokenizers.normalizers import Sequence as Normalizers
 
@@ -14,7 +15,8 @@ from corelane.artifacts.manifest import Artifact, check_file
 from corelane.domain.jobs import JobStatus
 from corelane.engine.backends.protocol import Logits
 from corelane.engine.task import Query, Ready, Result, RunnerLimits, Window, failure
-from corelane.engine.text.engine import ReadRow, TextEngine, TokenizedText, cut_off
+from corelane.engine.text.engine import ReadRow, TextEngine, TokenizedText, Tokens, cut_off
+from corelane.engine.text.tokenize import TextTokens
 from corelane.errors import CorelaneError, InvalidInput, OutputTooLarge
 from corelane.tasks.feature_extraction.pooling import EMPTY_PROMPTS, LAYERS_NAME, combine, finish, pool, through
 
@@ -93,6 +95,30 @@ class EmbeddingEngine(TextEngine):
         """Tokenize queries, each with its prompt before its text."""
         return super().tokenize([(key, self._prompted(query)) for key, query in queries])
 
+    def cut(self, query: Query, besides: Sequence[Tokens], texts: Sequence[TextTokens]) -> Any:
+        """Cut a text into windows; return its tokens as the result if these are asked for."""
+        if query.options.output != "pieces":
+            return super().cut(query, besides, texts)
+        before, after = (
+            [{"id": each, "text": self._tokenizer.id_to_token(each), "special": True} for each in ids.tolist()]
+            for ids in (self._single.before, self._single.after)
+        )
+        inside = [
+            {"id": each, "text": query.text[start:stop], "special": False, "start": start, "stop": stop}
+            for each, (start, stop) in zip(texts[0].ids.tolist(), texts[0].places.tolist(), strict=True)
+        ]
+        pieces = before + inside + after
+        if (size := len(orjson.dumps(pieces))) > self.most_bytes:
+            return failure(query, self._too_large(size))
+        told = {"status": str(JobStatus.SUCCEEDED), "embedding": None, "tokens": len(pieces)}
+        return {**told, "windows": 0, "error": None, "pieces": pieces}
+
+    def _too_large(self, size: int) -> OutputTooLarge:
+        return OutputTooLarge(
+            f"what is said of its tokens has {size:,} bytes, and at most {self.most_bytes:,} are taken: shorten the "
+            "text, or have the operator raise CORELANE_MAX_OUTPUT_BYTES"
+        )
+
     def _prompted(self, query: Query) -> Query:
         prompt = self.prompts.get(self._prompt(query))
         return replace(query, text=prompt + query.text) if prompt else query
@@ -124,9 +150,7 @@ class EmbeddingEngine(TextEngine):
         if options.output == "text":
             vector = self._finished(vector, options)
         elif vector.nbytes > self.most_bytes:
-            error = f"the vectors of its tokens have {vector.nbytes:,} bytes, and at most {self.most_bytes:,} are taken"
-            remedy = "shorten the text, or have the operator raise CORELANE_MAX_OUTPUT_BYTES"
-            return failure(item.query, OutputTooLarge(f"{error}: {remedy}"))
+            return failure(item.query, self._too_large(vector.nbytes))
         return {
             "status": str(JobStatus.SUCCEEDED),
             "embedding": np.ascontiguousarray(vector, "<f4").data,

@@ -9,6 +9,7 @@ from corelane.tasks.feature_extraction.dialects import (
     HfSimilarities,
     HfVectors,
     TeiSimilarities,
+    TeiTokens,
     TeiTokenVectors,
     TeiVectors,
 )
@@ -29,7 +30,15 @@ class FeatureExtraction(TextTask):
     result = EmbeddingResult
     nothing: Mapping[str, Any] = MappingProxyType({"embedding": None, "tokens": 0})
     example: Mapping[str, Any] = MappingProxyType({"text": "How tall is the tower?"})
-    dialects = (Embeddings(), HfVectors(), HfSimilarities(), TeiVectors(), TeiTokenVectors(), TeiSimilarities())
+    dialects = (
+        Embeddings(),
+        HfVectors(),
+        HfSimilarities(),
+        TeiVectors(),
+        TeiTokenVectors(),
+        TeiSimilarities(),
+        TeiTokens(),
+    )
     engine = "corelane.tasks.feature_extraction.engine:EmbeddingEngine"
     present = EmbeddingPresenter()
     packed: Mapping[str, Any] = MappingProxyType({"encoding": "base64"})

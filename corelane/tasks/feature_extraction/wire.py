@@ -3,11 +3,11 @@
 import sys
 from array import array
 from base64 import b64decode
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from corelane.domain.jobs import ERROR, WINDOWS, ItemError, Result, TaskOptions
+from corelane.domain.jobs import ERROR, UNLESS_NULL, WINDOWS, ItemError, Result, TaskOptions
 from corelane.tasks.text import CUT
 
 #: How the vectors of tokens become one.
@@ -42,10 +42,10 @@ class EmbeddingOptions(TaskOptions):
     encoding: Literal["float", "base64"] = Field(
         "float", description="`base64` gives the numbers as 32-bit floats, little-endian, in half of the space."
     )
-    output: Literal["text", "tokens"] = Field(
+    output: Literal["text", "tokens", "pieces"] = Field(
         "text",
         description="`tokens` gives the vectors of all tokens of a text, special ones too, as they are before pooling: "
-        "the numbers of one after those of the other.",
+        "the numbers of one after those of the other. `pieces` gives the tokens, and the model reads nothing.",
     )
     long: Long = Field(
         "error",
@@ -56,9 +56,9 @@ class EmbeddingOptions(TaskOptions):
     @model_validator(mode="after")
     def _tokens_as_they_are(self) -> Self:
         changes = (self.pooling, self.normalize, self.dimensions)
-        if self.output == "tokens" and (self.long == "mean" or any(each is not None for each in changes)):
+        if self.output != "text" and (self.long == "mean" or any(each is not None for each in changes)):
             raise ValueError(
-                "with the output `tokens` vectors are as the model makes them: leave `pooling`, `normalize` and "
+                f"with the output `{self.output}` tokens are as the model has them: leave `pooling`, `normalize` and "
                 "`dimensions` out, and `long` at `error` or `cut`"
             )
         return self
@@ -79,6 +79,11 @@ class EmbeddingResult(Result):
 
     embedding: list[float] | str | None = Field(None, description="The vector; text with the encoding `base64`.")
     tokens: int = Field(0, ge=0, description="Tokens of the text, with its prompt and special tokens.")
+    pieces: list[dict[str, Any]] | None = Field(
+        None,
+        **UNLESS_NULL,
+        description="The tokens: `id`, `text`, `special`, and unless it is special `start`, `stop`.",
+    )
     cut: int | None = CUT
     windows: int = WINDOWS
     error: ItemError | None = ERROR

@@ -116,10 +116,6 @@ class TeiLabels(TeiDialect):
 
     def kind(self, facts: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the labels and their numbers."""
-        return {"classifier": numbered(facts.get("labels", ()))}
-
-
-def numbered(labels: Sequence[str]) -> Mapping[str, Any]:
-    """Return labels as a model's config has them."""
-    by_number = {str(number): label for number, label in enumerate(labels)}
-    return {"id2label": by_number, "label2id": {label: int(number) for number, label in by_number.items()}}
+        labels = list(enumerate(facts.get("labels", ())))
+        label2id = {label: number for number, label in labels}
+        return {"classifier": {"id2label": {str(number): label for number, label in labels}, "label2id": label2id}}

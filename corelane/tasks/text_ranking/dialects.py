@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, mo
 
 from corelane.domain.jobs import UNLESS_NULL, Priority, Text
 from corelane.domain.wire import MOST_LISTED, Entry, at_most, in_pieces
-from corelane.tasks.dialects import MODEL, Asked, Dialect, Foreign, HfBody, TeiDialect, Told
+from corelane.tasks.dialects import MODEL, UNCUT, Asked, Dialect, Foreign, HfBody, TeiDialect, Told
 from corelane.tasks.text_ranking.wire import Ranked, RankedText, RankedTexts, RankingOptions, not_all_blank
 
 
@@ -170,19 +170,15 @@ class RerankV2(Rerank):
     path, version = "/v2/rerank", "2"
 
 
-#: What TEI's parameters for long texts do.
-IN_WINDOWS = Field(None, description="Without effect: all of each text is read, in windows if it is long.")
-
-
 class TeiRanking(HfBody):
     """The body of ``POST /rerank``."""
 
     query: Text = Field(description="What is looked for.")
-    texts: RankedTexts = Field(description="The texts to rank.")
+    texts: RankedTexts = Field(description="The texts to rank; all of each is read, in windows if it is long.")
     raw_scores: bool = Field(False, strict=True, description="Whether scores are logits; else they are sigmoids.")
     return_text: bool = Field(False, strict=True, description="Whether each place has its text.")
-    truncate: bool | None = IN_WINDOWS
-    truncation_direction: str | None = IN_WINDOWS
+    truncate: bool | None = UNCUT
+    truncation_direction: str | None = UNCUT
 
 
 class TeiRanks(TeiDialect):

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from tests.tasks.tiny import TASKS, alike, compiled, save_task
 from tests.tools.artifacts import keep_tiny_artifact
 from tests.tools.fleet import Fleet, start_fleet
 from tests.tools.others_clients import TEXTS, check_cohere, check_hugging_face, check_openai, check_tei
+from tests.tools.snippets import ROOT
 from tests.tools.waiting import eventually
 
 #: A handler, and its items.
@@ -127,6 +129,13 @@ def test_clients_of_text_embeddings_inference_get_the_vectors_of_sentence_transf
     vectors = check_tei(mixed.url, {task: task for task in TASKS})
     expected = official(save_task("feature-extraction", tmp_path / "same")).encode(TEXTS, normalize_embeddings=True)
     assert vectors == pytest.approx(expected, abs=1e-4)
+
+
+def test_langchain_finds_passages_by_the_example(mixed: Fleet) -> None:
+    argv = [sys.executable, str(ROOT / "examples/langchain_tei.py"), f"{mixed.url}/tei/feature-extraction", "Ada"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=100)
+    scores = re.findall(r"^(\d\.\d\d) \w+ \d+: ['\"]", done.stdout, re.MULTILINE)
+    assert (len(scores), scores) == (3, sorted(scores, reverse=True)), done.stdout
 
 
 @pytest.mark.timeout(240)

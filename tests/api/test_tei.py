@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 from fastapi.testclient import TestClient
+from haystack import Document
+from haystack_integrations.components.embedders.huggingface_api import HuggingFaceAPITextEmbedder
+from haystack_integrations.components.rankers.huggingface_api import HuggingFaceTEIRanker
 
 from corelane.tasks.registry import TASKS
 from tests.api.conftest import Service
@@ -22,6 +25,15 @@ def told(service: Service) -> Iterator[Service]:
 
 def test_stock_clients_have_one_address_for_each_model(told: Service) -> None:
     check_tei(told.url, {name: name for name in TASKS})
+
+
+def test_haystack_embeds_and_ranks(told: Service) -> None:
+    embedder = HuggingFaceAPITextEmbedder("text_embeddings_inference", {"url": told.url + EMBED}, token=None)
+    [vector] = told.http.post("/embed", json={"inputs": "a e"}).json()
+    assert embedder.run(text="a e")["embedding"] == pytest.approx(vector, abs=1e-6)
+    documents = [Document(content=text) for text in ("a", "b c", "b")]
+    found = HuggingFaceTEIRanker(url=told.url + RANK, top_k=2, token=None).run("b c", documents)["documents"]
+    assert [(each.content, each.score) for each in found] == [("b c", 1.0), ("b", 0.5)]
 
 
 @pytest.mark.parametrize(

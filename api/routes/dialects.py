@@ -142,5 +142,5 @@ async def ask(state: AppState, job: Submission, wait: CallerWait, asked: Asked |
 
 
 for each in DIALECTS.values():
-    late = NOT_YET if each.is_own else {}
-    hot.post(each.path, tags=[each.tag], response_model=each.returns, responses=late)(handler_of(each))
+    more = NOT_YET if each.is_own else documented(424) if each.errors_of == "tei" else {}
+    hot.post(each.path, tags=[each.tag], response_model=each.returns, responses=more)(handler_of(each))

@@ -16,7 +16,7 @@ from api.errors import TEI_PREFIX, documented
 from api.reading import PlainRoute, Prefer, Wait
 from api.requests import SubmitRequest, faults_of_body
 from api.routes.dialects import ModelInAddress, handler_of, respond
-from api.routes.health import ready
+from api.routes.health import Health, ready
 from api.state import AppState
 from corelane import __version__
 from corelane.domain.aliases import DEFAULT_ALIAS
@@ -71,18 +71,18 @@ async def info(request: Request, state: StateDep, named: ModelInAddress = None) 
 
 
 @router.get("/health", responses=documented(503))
-async def health(state: StateDep) -> Response:
+async def health(state: StateDep) -> Health:
     """Say whether an item sent now would be answered, as ``GET /readyz`` does, without details."""
     await ready(state)
-    return Response()
+    return Health()
 
 
 @router.get("/tei/{model}/health", dependencies=[AS_READER], include_in_schema=False)
-async def health_of_model(state: StateDep, model: str) -> Response:
+async def health_of_model(state: StateDep, model: str) -> Health:
     """Say whether a core holds the model."""
     if (outlook := await state.fleet.outlook(await version_meant(state, model))) is not None:
         raise NotReady(outlook.reason)
-    return Response()
+    return Health()
 
 
 @hot.post("/tei/{model}", include_in_schema=False)

@@ -105,7 +105,8 @@ class TeiLabels(TeiDialect):
     def read(self, body: TeiClassification) -> Asked:
         """Return the texts."""
         inputs: Any = [listed(body.inputs)] if body.is_one else body.inputs
-        more = ({"long": "cut"} if body.truncate else {}) | ({"function": "none"} if body.raw_scores else {})
+        more = {"long": "cut"} if body.long_option() == "cut" else {}
+        more |= {"function": "none"} if body.raw_scores else {}
         items = [ClassifiedText(**dict(zip(("text", "text_pair"), each, strict=False))) for each in inputs]
         return Asked(items, body.parameters.job_options(**more), body.parameters.priority)
 

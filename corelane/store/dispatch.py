@@ -8,6 +8,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
+import orjson
+
 from corelane.domain.dispatch import SLICE_TOKENS, Ref
 from corelane.domain.jobs import DEFAULT_TASK, TaskOptions
 from corelane.domain.request_facts import RequestFacts
@@ -77,6 +79,12 @@ class SliceResults:
 
     def encode(self) -> bytes:
         """Return the results in stored form. One without such a form is replaced by a failure, in ``results`` too."""
+        try:
+            return orjson.dumps(self.results)
+        except TypeError:
+            return self._encode_others()
+
+    def _encode_others(self) -> bytes:
         try:
             return encode_results(self.results)
         except TypeError:

@@ -7,6 +7,8 @@ The results of a slice are stored under the index of its first item. Slices neve
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
+import orjson
+
 from corelane.domain.dispatch import MAX_SLICE_ITEMS, slice_ids
 from corelane.domain.jobs import JobStatus
 from corelane.errors import ResultsDropped
@@ -99,7 +101,7 @@ async def _read_page(link: CommonLink, record: JobRecord, at: int, count: int) -
     while (position := offset + len(found)) < len(blobs):
         blob = blobs[position]
         if blob is not None:
-            found += decode_results(blob, record.options)
+            found += orjson.loads(blob) if blob.startswith(b"[") else decode_results(blob, record.options)
         elif record.status.is_final:
             ids = await _item_ids(link, record, at, count) if ids is None else ids
             index = at + len(found)

@@ -1,4 +1,4 @@
-"""Results as they are stored: one slice's as JSON in one line, and behind it the numbers of their vectors.
+"""Results as they are stored: one slice's as a JSON array; with vectors a newline, this array, a newline, the numbers.
 
 An engine gives a vector as a memoryview of little-endian 32-bit floats. Its place in the JSON holds its shape. What a
 caller gets, numbers or base64, is made when the results are read: a number takes four bytes until then.
@@ -31,14 +31,17 @@ def encode_results(results: Sequence[dict[str, Any]]) -> bytes:
         return {FLOATS: value.shape}
 
     line = orjson.dumps(results, default=put)
-    return b"".join((line, b"\n", *numbers)) if numbers else line
+    return b"".join((b"\n", line, b"\n", *numbers)) if numbers else line
 
 
 def decode_results(blob: bytes, options: TaskOptions | None) -> list[dict[str, Any]]:
     """Return a slice's results as callers of these options get them; without options vectors stay shapes."""
-    line, _, numbers = blob.partition(b"\n")
+    if blob.startswith(b"["):
+        plain: list[dict[str, Any]] = orjson.loads(blob)
+        return plain
+    _, line, numbers = blob.split(b"\n", 2)
     results: list[dict[str, Any]] = orjson.loads(line)
-    if numbers and options is not None:
+    if options is not None:
         _put_vectors(results, memoryview(numbers), getattr(options, "encoding", ""))
     return results
 

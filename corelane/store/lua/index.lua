@@ -12,10 +12,10 @@ on('finished', function(job)
   if tonumber(job.failed) > 0 then list('failing', job.owner, job.id) end
 end, { 'owner', 'failed' })
 
--- Count the job's failed items by error code. Behind the first line there may be numbers of vectors.
+-- Count the job's failed items by error code. Behind the results there may be numbers of vectors.
 on('settle', function(job, slice)
   if slice.failed == 0 then return end
-  for _, result in ipairs(cjson.decode(slice.blob:match('^[^\n]*'))) do
+  for _, result in ipairs(cjson.decode(slice.blob:match('^\n?[^\n]*'))) do
     local error = result.status == 'failed' and result.error
     local code = error and error ~= cjson.null and string.match(error.code, '^[%w_]+$')
     if code then call('HINCRBY', job.key, 'failed:' .. code, 1) end

@@ -95,6 +95,7 @@ WRONG: dict[str, tuple[str, Any, int, str, str]] = {
     "too long": ("/embed", {"inputs": ["a", TOO_LONG]}, 413, "Validation", "input 1: the text has 9 tokens"),
     "too many": ("/embed", {"inputs": ["a"] * 10_001}, 413, "Validation", "at most 10,000 entries"),
     "token ids": ("/embed", {"inputs": [1, 2]}, 422, "Validation", "send texts"),
+    "no ids": ("/decode", {"ids": []}, 422, "Validation", "at least 1"),
     "the beginning cut": ("/embed", {"inputs": "a", "truncation_direction": "Left"}, 422, "Validation", "Right"),
     "cut and read": ("/embed", {"inputs": "a", "truncate": True, "long": "mean"}, 422, "Validation", "one of them"),
     "nothing": (EMBED, {}, 422, "Validation", "inputs: "),

@@ -203,6 +203,39 @@ class TeiTokens(TeiDialect):
         return [[each for each in those if body.add_special_tokens or not each["special"]] for those in found]
 
 
+Ids = Annotated[list[Annotated[int, Field(ge=0, strict=True)]], Field(min_length=1, max_length=MOST_LISTED)]
+
+
+class TeiIds(HfBody):
+    """The body of ``POST /decode``."""
+
+    ids: Ids | Annotated[list[Ids], Field(min_length=1, max_length=MOST_LISTED)] = Field(
+        description="The ids of one text's tokens, or a list of such lists."
+    )
+    skip_special_tokens: bool = Field(True, strict=True, description="Whether special tokens are left out.")
+
+
+class TeiDecoded(TeiDialect):
+    """Turn ids of tokens into texts, as Text Embeddings Inference does."""
+
+    path, body, returns = "/decode", TeiIds, list[str]
+    example: Mapping[str, Any] = MappingProxyType({"ids": [101, 7592, 102]})
+
+    def read(self, body: TeiIds) -> Asked:
+        """Return the ids of each text as an item."""
+        lists = body.ids if isinstance(body.ids[0], list) else [body.ids]
+        return Asked([TextItem(text=" ".join(map(str, ids))) for ids in lists], EmbeddingOptions(output="decoded"))
+
+    def reply(self, body: TeiIds, results: Sequence[Mapping[str, Any]], told: Told) -> Any:  # noqa: ARG002
+        """Return the texts."""
+        return [
+            each["text"]
+            for result in results
+            for each in result["pieces"]
+            if each["special"] != body.skip_special_tokens
+        ]
+
+
 class SimilarityParameters(Cuts, PipelineParameters):
     """The parameters of sentence similarity."""
 

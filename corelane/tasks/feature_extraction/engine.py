@@ -20,6 +20,9 @@ from corelane.engine.text.tokenize import TextTokens
 from corelane.errors import CorelaneError, InvalidInput, OutputTooLarge
 from corelane.tasks.feature_extraction.pooling import EMPTY_PROMPTS, LAYERS_NAME, combine, finish, pool, through
 
+#: Most digits of a token's id. Python reads longer numbers slowly, and no vocabulary has as many tokens.
+MOST_DIGITS = 10
+
 
 class EmbeddingEngine(TextEngine):
     """Embeds texts with one model."""
@@ -96,22 +99,35 @@ class EmbeddingEngine(TextEngine):
         return super().tokenize([(key, self._prompted(query)) for key, query in queries])
 
     def cut(self, query: Query, besides: Sequence[Tokens], texts: Sequence[TextTokens]) -> Any:
-        """Cut a text into windows; return its tokens as the result if these are asked for."""
-        if query.options.output != "pieces":
+        """Cut a text into windows; return its tokens, or what its ids stand for, as the result if options say so."""
+        if query.options.output not in ("pieces", "decoded"):
             return super().cut(query, besides, texts)
+        pieces = self._decoded(query.text) if query.options.output == "decoded" else self._pieces(query, texts[0])
+        if (size := len(orjson.dumps(pieces))) > self.most_bytes:
+            return failure(query, self._too_large(size))
+        told = {"status": str(JobStatus.SUCCEEDED), "embedding": None, "tokens": len(pieces)}
+        return {**told, "windows": 0, "error": None, "pieces": pieces}
+
+    def _pieces(self, query: Query, text: TextTokens) -> list[dict[str, Any]]:
         before, after = (
             [{"id": each, "text": self._tokenizer.id_to_token(each), "special": True} for each in ids.tolist()]
             for ids in (self._single.before, self._single.after)
         )
         inside = [
             {"id": each, "text": query.text[start:stop], "special": False, "start": start, "stop": stop}
-            for each, (start, stop) in zip(texts[0].ids.tolist(), texts[0].places.tolist(), strict=True)
+            for each, (start, stop) in zip(text.ids.tolist(), text.places.tolist(), strict=True)
         ]
-        pieces = before + inside + after
-        if (size := len(orjson.dumps(pieces))) > self.most_bytes:
-            return failure(query, self._too_large(size))
-        told = {"status": str(JobStatus.SUCCEEDED), "embedding": None, "tokens": len(pieces)}
-        return {**told, "windows": 0, "error": None, "pieces": pieces}
+        return before + inside + after
+
+    def _decoded(self, text: str) -> list[dict[str, Any]]:
+        known = self._tokenizer.get_vocab_size()
+        ids = [int(each) if each.isdecimal() and len(each) < MOST_DIGITS else known for each in text.split()]
+        if not ids or max(ids) >= known:
+            raise InvalidInput(f"the text is not a list of token ids of this model: they are below {known:,}")
+        return [
+            {"text": self._tokenizer.decode(ids, skip_special_tokens=not special), "special": special}
+            for special in (False, True)
+        ]
 
     def _too_large(self, size: int) -> OutputTooLarge:
         return OutputTooLarge(
@@ -120,7 +136,7 @@ class EmbeddingEngine(TextEngine):
         )
 
     def _prompted(self, query: Query) -> Query:
-        prompt = self.prompts.get(self._prompt(query))
+        prompt = None if query.options.output == "decoded" else self.prompts.get(self._prompt(query))
         return replace(query, text=prompt + query.text) if prompt else query
 
     def _prompt(self, query: Query) -> Any:

@@ -8,6 +8,7 @@ from corelane.tasks.feature_extraction.dialects import (
     Embeddings,
     HfSimilarities,
     HfVectors,
+    TeiDecoded,
     TeiSimilarities,
     TeiTokens,
     TeiTokenVectors,
@@ -38,6 +39,7 @@ class FeatureExtraction(TextTask):
         TeiTokenVectors(),
         TeiSimilarities(),
         TeiTokens(),
+        TeiDecoded(),
     )
     engine = "corelane.tasks.feature_extraction.engine:EmbeddingEngine"
     present = EmbeddingPresenter()

@@ -42,10 +42,11 @@ class EmbeddingOptions(TaskOptions):
     encoding: Literal["float", "base64"] = Field(
         "float", description="`base64` gives the numbers as 32-bit floats, little-endian, in half of the space."
     )
-    output: Literal["text", "tokens", "pieces"] = Field(
+    output: Literal["text", "tokens", "pieces", "decoded"] = Field(
         "text",
         description="`tokens` gives the vectors of all tokens of a text, special ones too, as they are before pooling: "
-        "the numbers of one after those of the other. `pieces` gives the tokens, and the model reads nothing.",
+        "the numbers of one after those of the other. `pieces` gives the tokens, and the model reads nothing. "
+        "`decoded` takes a text of token ids, with spaces between, and gives what they stand for, also special ones.",
     )
     long: Long = Field(
         "error",
@@ -82,7 +83,8 @@ class EmbeddingResult(Result):
     pieces: list[dict[str, Any]] | None = Field(
         None,
         **UNLESS_NULL,
-        description="The tokens: `id`, `text`, `special`, and unless it is special `start`, `stop`.",
+        description="The tokens: `id`, `text`, `special`, and unless it is special `start`, `stop`. Or the text of "
+        "ids, without the special ones and with them: `text`, `special`.",
     )
     cut: int | None = CUT
     windows: int = WINDOWS

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 #: Longest name of a key.
 NAME_CHARS = 100
 
+#: Least and most weight of a key's owner in the fair shares.
+LEAST_SHARE, MOST_SHARE = 0.1, 100.0
+
 DAY_MS = 24 * 3600 * 1000
 
 keys = CommandGroup(help="API keys: make, list, revoke. Works on the service's Redis.", no_args_is_help=True)
@@ -90,6 +93,7 @@ def create(
         str | None, typer.Option(help="Whose jobs it sees: keys of one owner see the same. A new owner if not given.")
     ] = None,
     expires_in_days: Annotated[float | None, typer.Option(min=0.0001, max=36_500, help="Days it can be used.")] = None,
+    share: Annotated[float, typer.Option(help="Its owner's part of the cores beside owners of share 1.")] = 1.0,
     as_json: JsonOption = False,
 ) -> None:
     """Make a key and print it, once: only its digest is kept. The key alone goes to standard output."""
@@ -97,9 +101,11 @@ def create(
         raise InvalidInput(f"--name takes 1 to {NAME_CHARS} printable characters")
     if owner is not None and not OWNER_FORM.fullmatch(owner):
         raise InvalidInput("--owner takes 1 to 64 letters, digits, `.`, `_` and `-`")
+    if not LEAST_SHARE <= share <= MOST_SHARE:
+        raise InvalidInput("--share takes a number from 0.1 to 100")
     expires_ms = None if expires_in_days is None else int(time.time() * 1000 + expires_in_days * DAY_MS)
     check_is_corelane(found)
-    key, secret = found.keys.create(name, scope or [Scope.SUBMIT, Scope.READ], owner, expires_ms, found.cell)
+    key, secret = found.keys.create(name, scope or [Scope.SUBMIT, Scope.READ], owner, expires_ms, found.cell, share)
     if as_json:
         _print_json(describe(key) | {"key": secret})
         return
@@ -121,14 +127,14 @@ def list_keys(
     if as_json:
         _print_json([describe(key) for key in shown])
         return
-    columns = ("id", "name", "owner", "scopes", "created", "last used", "expires", "state")
+    columns = ("id", "name", "owner", "scopes", "share", "created", "last used", "expires", "state")
     table = make_table(*columns, whole=("id", "owner", "created", "last used", "expires", "state"))
     for key in shown:
         expires = "never" if key.expires_ms is None else iso_time(key.expires_ms)[:10]
         owner = "itself" if key.owner == key.id else key.owner
         created = iso_time(key.created_ms)[:10]
-        row = (key.id, key.name, owner, ", ".join(scope_names(key.scopes)), created, key.used or "never", expires)
-        table.add_row(*row, key.state(now_ms))
+        row = (key.id, key.name, owner, ", ".join(scope_names(key.scopes)), f"{key.share:g}", created)
+        table.add_row(*row, key.used or "never", expires, key.state(now_ms))
     print_table(table)
 
 
@@ -160,6 +166,7 @@ def describe(key: Key) -> dict[str, Any]:
         "name": key.name,
         "owner": key.owner,
         "scopes": scope_names(key.scopes),
+        "share": key.share,
         "state": key.state(time.time() * 1000),
         "created_at": iso_time(key.created_ms),
         "last_used_on": key.used or None,

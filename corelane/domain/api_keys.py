@@ -58,6 +58,8 @@ class Key:
     revoked_ms: int | None = None
     #: The day on which the key was last used, as 2026-11-20; empty if it never was.
     used: str = ""
+    #: Its owner's weight in the fair shares, while this is the owner's newest key that can be used.
+    share: float = 1.0
 
     def state(self, now_ms: float) -> str:
         """Return ``active``, ``revoked`` or ``expired``."""

@@ -2,7 +2,7 @@
 
 Windows, not items, are scheduled. The order, in three rules:
 
-1. Owners share by tokens, row by row: the one that has had least is next. An owner without work saves up a little.
+1. Owners share by tokens ÷ share, row by row: the one that has had least is next. Without work it saves up a little.
 2. Within an owner the higher priority is next, then small jobs, then the job that has had least, then the item with the
 fewest windows left.
 3. An owner that has passed over its oldest item seven times begins with it.
@@ -59,6 +59,7 @@ class WaitingItem:
     tokens: int = 0
     by_bucket: dict[Bucket, deque[Window]] = field(default_factory=dict)
     job: str = ""
+    share: float = 1.0
 
     @property
     def next_length(self) -> int:
@@ -120,15 +121,15 @@ class Share:
     ``passed_over`` is how many batches in a row it began without its oldest item.
     """
 
-    ahead: int = -SAVED_TOKENS
+    ahead: float = -SAVED_TOKENS
     passed_over: int = 0
     small: Turns = field(default_factory=Turns)
     larger: Turns = field(default_factory=Turns)
 
-    def charge(self, job: str, tokens: int, *, is_small: bool) -> None:
-        """Count tokens that were run for a job."""
-        self.ahead += tokens
-        (self.small if is_small else self.larger).charge(job, tokens)
+    def charge(self, item: WaitingItem, tokens: int, *, is_small: bool) -> None:
+        """Count tokens that were run for an item; for the owner they count less the larger its share is."""
+        self.ahead += tokens / item.share
+        (self.small if is_small else self.larger).charge(item.job, tokens)
 
     def level(self, by_job: Mapping[str, int]) -> None:
         """Level the turns of the jobs that wait, given their tokens."""
@@ -155,7 +156,7 @@ class OwnerLine:
         return sum(self.by_job.values())
 
     @property
-    def rank(self) -> tuple[int, int, int]:
+    def rank(self) -> tuple[float, int, int]:
         """Return the owner's sort key: least service first, then least waiting work, then earliest arrival."""
         return self.share.ahead, self.tokens, self.items[0].arrival
 
@@ -266,6 +267,6 @@ def _alternate(
         else:
             rows.append(row)
             tokens += row[1].length
-            line.share.charge(row[0].job, row[1].length, is_small=line.is_small(row[0].job))
+            line.share.charge(row[0], row[1].length, is_small=line.is_small(row[0].job))
         line = min(sources, key=lambda source: source.share.ahead, default=first)
     return rows

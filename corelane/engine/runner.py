@@ -246,7 +246,7 @@ class Runner:
         """
         self._arrivals += 1
         query, windows = item.query, item.windows
-        waiting = WaitingItem(self._arrivals, query.owner, query.priority, job=query.job)
+        waiting = WaitingItem(self._arrivals, query.owner, query.priority, job=query.job, share=query.share)
         progress = self._progress[key] = ItemInProgress(item, waiting)
         if len(windows) > 1:
             first: dict[Hashable, Window] = {}

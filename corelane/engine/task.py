@@ -36,6 +36,8 @@ class Query:
     job: str = ""
     #: Its index in its job.
     index: int = 0
+    #: The share of its owner.
+    share: float = 1.0
 
     @property
     def passage(self) -> tuple[str, str]:

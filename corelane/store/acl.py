@@ -15,8 +15,8 @@ from corelane.store.link.library import read_code
 
 #: Commands that the store's Python code sends. The library's functions send more, and Redis checks those as well.
 SENT = (
-    *("blpop", "del", "exec", "exists", "expire", "fcall", "get", "hdel", "hexists", "hget", "hgetall", "hincrby"),
-    *("hkeys", "hmget", "hset", "hsetnx", "hvals", "incr", "info", "lrange", "multi", "ping"),
+    *("blpop", "del", "exists", "expire", "fcall", "get", "hdel", "hexists", "hget", "hgetall", "hincrby"),
+    *("hkeys", "hmget", "hset", "hvals", "info", "lrange", "ping"),
     *("publish", "role", "set", "setbit", "smembers", "subscribe", "time", "unlink", "wait", "xadd", "xrange"),
     *(
         "unsubscribe",

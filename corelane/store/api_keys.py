@@ -12,8 +12,10 @@ from corelane.domain.api_keys import Key, Scope, key_digest, new_key, scope_name
 from corelane.domain.ids import CELL, new_id
 from corelane.store import keys
 from corelane.store.link.blocking import Link
-from corelane.store.link.library import Command
-from corelane.store.link.link import CommonLink, call, flatten, pairs
+from corelane.store.link.link import CommonLink, call, pairs
+
+#: Stands for the end of a key that does not expire, in milliseconds since 1970.
+NEVER_MS = 9 * 10**15
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class ApiKeyStore:
         owner: str | None = None,
         expires_ms: int | None = None,
         cell: str = CELL,
+        share: float = 1.0,
     ) -> tuple[Key, str]:
         """Make a key; return it and its secret, which is not stored. Without ``owner`` its jobs belong to its own id.
 
@@ -68,16 +71,17 @@ class ApiKeyStore:
         noted = self._link("GET", keys.CELL)
         cell = cell if noted is None else noted.decode()
         secret, key_id = new_key(cell), new_id("key", cell=cell)
-        key = Key(key_id, name, owner or key_id, frozenset(scopes), int(time.time() * 1000), expires_ms)
+        key = Key(key_id, name, owner or key_id, frozenset(scopes), int(time.time() * 1000), expires_ms, share=share)
         fields: dict[str, Any] = {
             "id": key.id,
             "name": key.name,
             "owner": key.owner,
             "scopes": ",".join(scope_names(key.scopes)),
             "created_ms": key.created_ms,
+            "share": share,
         } | ({} if expires_ms is None else {"expires_ms": expires_ms})
-        digest = key_digest(secret)
-        self._change([("HSET", keys.api_key(digest), *flatten(fields)), ("HSET", keys.API_KEYS, key.id, digest)])
+        ask = {"id": key.id, "digest": key_digest(secret), "owner": key.owner, "share": share}
+        self._link.run("make_key", fields=fields, until_ms=expires_ms or NEVER_MS, **ask)
         return key, secret
 
     def list(self) -> list[Key]:
@@ -91,15 +95,7 @@ class ApiKeyStore:
 
     def revoke(self, key_id: str) -> Key | None:
         """Revoke a key for good, and return it; return None if there is none of this id."""
-        digest = self._link("HGET", keys.API_KEYS, key_id)
-        if digest is None:
-            return None
-        name = keys.api_key(digest.decode())
-        self._change([("HSETNX", name, "revoked_ms", int(time.time() * 1000))])
-        return parse(dict(pairs(self._link("HGETALL", name))))
-
-    def _change(self, commands: Iterable[Command]) -> None:
-        self._link.many([("MULTI",), *commands, ("INCR", keys.API_KEYS_CHANGED), ("EXEC",)])
+        return parse(dict(pairs(self._link.run("revoke_key", id=key_id))))
 
 
 async def read_keys(link: CommonLink) -> list[Key]:
@@ -124,4 +120,5 @@ def parse(raw: dict[bytes, bytes]) -> Key | None:
         None if expires is None else int(expires),
         None if revoked is None else int(revoked),
         values.get("used", ""),
+        float(values.get("share", 1)),
     )

@@ -47,6 +47,8 @@ class Claim:
     lease: str
     refs: tuple[tuple[Ref, str], ...]
     small: Mapping[str, tuple[bytes, bytes]] = field(default_factory=dict)
+    #: The shares of the refs' owners.
+    shares: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def jobs(self) -> list[str]:
@@ -321,11 +323,8 @@ def _parse_claim(reply: Sequence[bytes]) -> Claim | None:
     if not reply:
         return None
     lease, *parts = reply
-    refs, versions, payloads, options = (parts[place::4] for place in range(4))
+    refs, versions, payloads, options, shares = (parts[place::5] for place in range(5))
     taken = [(Ref.decode(ref.decode()), version.decode()) for ref, version in zip(refs, versions, strict=True)]
-    small = {
-        ref.key: (payload, its_options)
-        for (ref, _), payload, its_options in zip(taken, payloads, options, strict=True)
-        if payload
-    }
-    return Claim(lease.decode(), tuple(taken), small)
+    small = {ref.key: (text, its) for (ref, _), text, its in zip(taken, payloads, options, strict=True) if text}
+    owners = {ref.owner: float(share) for (ref, _), share in zip(taken, shares, strict=True)}
+    return Claim(lease.decode(), tuple(taken), small, owners)

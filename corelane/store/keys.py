@@ -76,7 +76,8 @@ refs = RedisKey("cl:refs:{%s}", "list")  # refs of a larger job, oldest first
 line = RedisKey("cl:line:%s:%s:%s", "zset")  # version, P, owner → larger jobs by tokens served; `-`: small ones
 returned = RedisKey("cl:returned:%s", "list")  # version → refs that a lost claim held: they go first, alone
 owner_lanes = RedisKey("cl:lanes:%s:%s", "set")  # P, owner → versions of the owner's lanes; `+` and version of a line
-shares = RedisKey("cl:shares:%s", "zset")  # P → owners with waiting refs, by tokens served
+shares = RedisKey("cl:shares:%s", "zset")  # P → owners with waiting refs, by tokens served ÷ share
+KEY_SHARES = RedisKey("cl:owner_shares", "hash", stays=True)  # owner → its keys as KEY:SHARE:UNTIL; see share_of
 WAITING = RedisKey("cl:waiting", "hash")  # version → tokens in its lanes
 OWED = RedisKey("cl:owed", "hash")  # owner → tokens not yet answered
 UNFED = RedisKey("cl:unfed", "hash")  # owner → tokens that are still in files

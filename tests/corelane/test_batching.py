@@ -112,6 +112,14 @@ def test_lone_item_of_another_owner_is_in_the_very_next_batch(
     assert run_batch([*items, lone], shares)[0] is lone
 
 
+def test_owners_share_rows_by_their_shares() -> None:
+    items, shares = [*waiting_items([[64]] * 90, "a"), *waiting_items([[64]] * 90, "b", 1000)], dict[str, Share]()
+    for item in items[:90]:
+        item.share = 3.0
+    owners = [item.owner for _ in range(6) for item in run_batch(items, shares)]
+    assert owners.count("a") == 3 * owners.count("b") == 72
+
+
 def test_owner_with_little_waiting_shares_its_batch_with_others_like_it_alone() -> None:
     flood, shares = waiting_items([[64]] * 30, "flood"), dict[str, Share]()
     run_batch(flood, shares)

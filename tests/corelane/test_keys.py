@@ -75,6 +75,7 @@ def test_command_prints_the_key_alone_and_once(settings: Settings, raw: redis.Re
         "name": "ci",
         "owner": "team-7",
         "scopes": ["submit"],
+        "share": 1.0,
         "state": "active",
         "created_at": "",
         "last_used_on": None,
@@ -110,6 +111,8 @@ def test_command_revokes_by_id_or_by_the_leaked_key_itself(settings: Settings) -
     [
         (("create", "--name", ""), "--name takes 1 to 100 printable characters"),
         (("create", "--name", "a", "--owner", "a:b"), "--owner takes 1 to 64 letters, digits"),
+        (("create", "--name", "a", "--share", "0"), "--share takes a number from 0.1 to 100"),
+        (("create", "--name", "a", "--share", "nan"), "--share takes a number from 0.1 to 100"),
         (("revoke", "job_1"), "neither a key's id (key_…) nor a key (clk_…)"),
         (("revoke", "key_000000000000000000000000000"), "there is no key"),
         (("revoke", "clk_" + 43 * "x"), "there is no key"),

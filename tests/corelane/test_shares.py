@@ -1,9 +1,17 @@
 """Fair shares between owners, charged by tokens."""
 
+import time
 from collections import Counter
+from dataclasses import replace
+from functools import partial
 
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from corelane.domain.api_keys import Scope
 from corelane.domain.dispatch import BESIDE_TOKENS, Ref
 from corelane.domain.jobs import Priority
+from corelane.store.api_keys import ApiKeyStore
 from corelane.store.dispatch import ExchangeRequest, Room
 from corelane.store.jobs.submission import ItemFile
 from corelane.tasks.question_answering.wire import Question
@@ -18,20 +26,6 @@ def test_newcomer_goes_before_a_flood(bench: Bench) -> None:
     core.commit(claim.lease, answered(claim))
     assert claimed(core).refs[0][0].job == lone
     assert bench.get(flood).status == "running"
-
-
-def test_owners_share_by_tokens_not_by_items(bench: Bench) -> None:
-    core = bench.core("a/0")
-    long_items = [Question(question="who", context="ada " * 4000) for _ in range(40)]
-    bench.submit(40, owner="long", items=long_items)
-    bench.submit(3200, owner="short")
-    served = {"long": 0, "short": 0}
-    for _ in range(20):
-        claim = claimed(core)
-        for ref, _ in claim.refs:
-            served[ref.owner] += ref.tokens
-        core.commit(claim.lease, answered(claim))
-    assert 0.7 < served["long"] / served["short"] < 1.4
 
 
 def test_owner_who_was_away_gets_no_more_than_its_share(bench: Bench) -> None:
@@ -180,3 +174,52 @@ def test_canceled_batch_frees_the_tokens_that_wait_at_once(bench: Bench) -> None
     assert not bench.raw.exists("cl:shares:1", f"cl:refs:{{{batch}}}")
     core.commit(claim.lease, answered(claim))
     assert not bench.raw.exists("cl:owed")
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.floats(0.1, 100), st.integers(1, 9)), min_size=2, max_size=4),
+    st.lists(st.floats(0.1, 3), min_size=30, max_size=30),
+)
+def test_owners_are_served_by_their_shares_within_one_slice(
+    bench: Bench, owners: list[tuple[float, int]], found: list[float]
+) -> None:
+    bench.raw.flushall()
+    core, most, served, keys = bench.core("a/0"), Counter[str](), Counter[str](), ApiKeyStore(bench.upkeep._link)
+    shares = {f"o{n}": share for n, (share, _) in enumerate(owners)}
+    for (owner, share), (_, length) in zip(shares.items(), owners, strict=True):
+        keys.create("-", [Scope.SUBMIT], owner=owner, share=share)
+        bench.submit(0, owner=owner, items=[Question(question="who", context="ada " * 30 * length)] * 2000)
+    for more in found:
+        claim = core.exchange(ExchangeRequest(versions=[VERSION], room=Room(1), idle=True)).claim
+        assert claim is not None
+        [outcome] = answered(claim)
+        ref = replace(outcome.ref, tokens=int(outcome.ref.tokens * more))
+        core.commit(claim.lease, [replace(outcome, ref=ref)])
+        served[ref.owner] += ref.tokens
+        most[ref.owner] = max(most[ref.owner], ref.tokens)
+    levels = [served[owner] / share for owner, share in shares.items()]
+    assert max(levels) - min(levels) <= max(most[owner] / share for owner, share in shares.items()) + 1
+
+
+def test_newest_usable_key_tells_the_share_and_a_change_owes_nothing(bench: Bench) -> None:
+    core, make = bench.core("a/0"), partial(ApiKeyStore(bench.upkeep._link).create, "-", [Scope.SUBMIT], "ann")
+    bench.submit(6400, owner="ann")
+    bench.submit(640, owner="beside")
+
+    def shares() -> set[float]:
+        return set(claimed(core).shares.values()) - {1}
+
+    make()
+    assert not bench.raw.exists("cl:owner_shares")
+    make(share=0.1)
+    assert shares() == {0.1}
+    assert bench.raw.zscore("cl:shares:1", "ann") > 10_000
+    much, _ = make(share=100)
+    assert bench.raw.zscore("cl:shares:1", "ann") == bench.raw.zscore("cl:shares:1", "beside") - 1
+    make(share=7, expires_ms=int(time.time() * 1000 + 100))
+    assert shares() == {7}
+    time.sleep(0.15)
+    assert shares() == {100}
+    assert ApiKeyStore(bench.upkeep._link).revoke(much.id).share == 100  # type: ignore[union-attr]
+    assert shares() == {0.1}

@@ -82,19 +82,18 @@ class InFlight:
         for each in slices:
             by_version.setdefault(each.version, []).append(each)
         for version, its_slices in by_version.items():
-            self._admit(claim.lease, version, its_slices)
+            self._admit(claim, version, its_slices)
 
-    def _admit(self, lease: str, version: str, slices: Sequence[ClaimedSlice]) -> None:
+    def _admit(self, claim: Claim, version: str, slices: Sequence[ClaimedSlice]) -> None:
         """Hand slices of one version to its runner."""
         began, runner = self._mark(), self._runners[version]
         queries: list[tuple[tuple[Key, int], Query]] = []
         tokens: dict[str, int] = {}
         for each in slices:
-            ref, pending = each.ref, PendingSlice.of(lease, each)
-            key = pending.key
-            self.pending[key] = pending
+            ref, pending, share = each.ref, PendingSlice.of(claim.lease, each), claim.shares.get(each.ref.owner, 1.0)
+            self.pending[key := pending.key] = pending
             queries += [
-                ((key, i), Query(beside, text, each.options, ref.owner, ref.priority, ref.job, ref.first + i))
+                ((key, i), Query(beside, text, each.options, ref.owner, ref.priority, ref.job, ref.first + i, share))
                 for i, (_, beside, text) in enumerate(each.items)
             ]
             tokens[ref.job] = tokens.get(ref.job, 0) + ref.tokens

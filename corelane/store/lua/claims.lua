@@ -62,6 +62,7 @@ local function take(claim, ref, version)
   local at = #reply
   reply[at + 1], reply[at + 2] = ref.text, version
   reply[at + 3], reply[at + 4] = small and call('HGET', keys.payloads(id), ref.payload) or '', options
+  reply[at + 5] = tostring(share_of(ref.owner))
   held[#held + 1], held[#held + 2] = id .. ':' .. ref.first, ref.text
   return ref.tokens
 end
@@ -152,7 +153,7 @@ local function serve(claim, waiting, kind, ref, version)
     claim.dropped = claim.dropped + drop_ended(list, version, MOST_DROPPED - claim.dropped)
   end
   if served > 0 then
-    call('ZINCRBY', keys.shares(ref.priority), served, ref.owner)
+    charge_owner(ref, served)
     if kind == 'larger' then
       call('ZINCRBY', waiting.line, served, ref.job)
     elseif waiting.level then
@@ -182,12 +183,14 @@ local function take_one(claim, owner, priority, small, larger)
   end
 end
 
--- Take refs by fair shares while there is room, until the claim has dropped its part of those of ended jobs.
+-- Take refs by fair shares while there is room, until the claim has dropped its part of those of ended jobs. Owners of
+-- which the core holds enough are passed over, but not for one that was served much more: its share would not count.
+local MOST_LEAD = 4096
 local function take_from(claim, priority)
-  local skipped, small_tokens = 0, {}
+  local skipped, small_tokens, least = 0, {}, nil
   while claim.dropped < MOST_DROPPED and pick.has_room(claim, claim.ask.spare, claim.ask.refs) do
-    local owner = call('ZRANGE', keys.shares(priority), skipped, skipped)[1]
-    if not owner then return end
+    local owner, level = unpack(call('ZRANGE', keys.shares(priority), skipped, skipped, 'WITHSCORES'))
+    if not owner or (least and tonumber(level) > least + MOST_LEAD) then return end
     local line, before = owner .. ':' .. priority, claim.tokens
     local small, larger = pick.may_take(claim, line)
     local may_have = (small or larger) and not claim.paused['owner:' .. owner]
@@ -197,6 +200,7 @@ local function take_from(claim, priority)
       pick.note_met(claim.met, line, kind, small_tokens[owner])
     else
       skipped = skipped + 1
+      if not (small and larger) then least = least or tonumber(level) end
     end
   end
 end
@@ -219,7 +223,7 @@ local function take_nothing(claim)
 end
 
 -- claim{core, turn, room, spare, met, refs, document, laden, lease_ms, linger, idle, ttl, versions} → {lease,
--- and per ref: ref, version, payload, options}; {} if nothing was taken; {`more`} if only refs of ended jobs were taken off,
+-- and per ref: ref, version, payload, options, its owner's share}; {} if nothing was taken; {`more`} if only refs of ended jobs were taken off,
 -- and others may wait behind them
 -- Takes up to `room` tokens, at least one; or up to `spare`, the excess from owners and priorities of which this core
 -- holds nothing. `met` lists what it holds: `owner:priority`, or `owner:priority:small` for a batch's worth of

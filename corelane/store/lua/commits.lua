@@ -4,8 +4,8 @@
 -- than was charged at its claim.
 local function charge_share(ref, more)
   if more == 0 then return end
-  local shares, version = keys.shares(ref.priority), call('HGET', keys.job(ref.job), 'version')
-  if call('ZSCORE', shares, ref.owner) then call('ZINCRBY', shares, more, ref.owner) end
+  local version = call('HGET', keys.job(ref.job), 'version')
+  if call('ZSCORE', keys.shares(ref.priority), ref.owner) then charge_owner(ref, more) end
   local line = version and keys.line(version, ref.priority, ref.owner)
   if line and call('ZSCORE', line, ref.job) then call('ZINCRBY', line, more, ref.job) end
 end

@@ -102,7 +102,7 @@ end)
 -- A resumed owner starts level with the one served least: it gained no credit meanwhile.
 local function resume_owner(owner, envelope)
   for priority = 0, 2 do
-    if call('ZREM', keys.shares(priority), owner) == 1 then join_shares(owner, priority) end
+    level_owner(owner, priority)
     for _, name in ipairs(call('SMEMBERS', keys.owner_lanes(priority, owner))) do
       local version = string.gsub(name, '^%' .. LINE_MARK, '')
       if not is_paused('model', version) then ring_some(version, #holders_of(version), envelope) end
@@ -120,6 +120,30 @@ define('resume', function(ask)
   end
   mark('pause', shown_name(ask) .. ' goes on')
   return 1
+end)
+
+-- make_key{id, digest, owner, share, until_ms, fields}: an API key, whose share counts for its owner from now on
+-- Keys of share 1 need no note before there is another share.
+define('make_key', function(ask)
+  local kept = call('HGET', keys.KEY_SHARES, ask.owner) or ''
+  write_fields(keys.api_key(ask.digest), ask.fields)
+  call('HSET', keys.API_KEYS, ask.id, ask.digest)
+  call('INCR', keys.API_KEYS_CHANGED)
+  if kept == '' and ask.share == 1 then return end
+  set_shares(ask.owner, string.format('%s:%s:%.0f %s', ask.id, ask.share, ask.until_ms, kept))
+end)
+
+-- revoke_key{id} → the fields of the key, {} if there is none
+define('revoke_key', function(ask)
+  local digest = call('HGET', keys.API_KEYS, ask.id)
+  if not digest then return {} end
+  local key = keys.api_key(digest)
+  local owner = call('HGET', key, 'owner')
+  local kept = call('HGET', keys.KEY_SHARES, owner)
+  call('HSETNX', key, 'revoked_ms', now_ms())
+  call('INCR', keys.API_KEYS_CHANGED)
+  if kept then set_shares(owner, (string.gsub(kept, ask.id .. ':%S+ ?', ''))) end
+  return call('HGETALL', key)
 end)
 
 local function is_calibrated(summary) return cjson.decode(summary).calibrated == true end

@@ -54,6 +54,33 @@ local function join_shares(owner, priority)
   call('ZADD', shares, is_paused('owner', owner) and PAUSED_SHARE or level, owner)
 end
 
+-- An owner that waits starts level again, as if it came now.
+local function level_owner(owner, priority)
+  if call('ZREM', keys.shares(priority), owner) == 1 then join_shares(owner, priority) end
+end
+
+-- Note whose share counts for an owner: `kept` lists keys of it as KEY:SHARE:UNTIL, newest first. What it was charged by
+-- another share counts no more.
+local function set_shares(owner, kept)
+  if kept == '' then call('HDEL', keys.KEY_SHARES, owner) else call('HSET', keys.KEY_SHARES, owner, kept) end
+  for priority = 0, 2 do level_owner(owner, priority) end
+end
+
+-- The share of an owner: that of its newest key that can be used. A key that has expired is forgotten here.
+local function share_of(owner)
+  local kept = call('HGET', keys.KEY_SHARES, owner)
+  if not kept then return 1 end
+  local share, till, rest = string.match(kept, '^%S+:(%S+):(%d+) ?(.*)$')
+  if tonumber(till) > now_ms() then return tonumber(share) end
+  set_shares(owner, rest)
+  return share_of(owner)
+end
+
+-- Charge an owner for tokens: they count less the larger its share is.
+local function charge_owner(ref, tokens)
+  call('ZINCRBY', keys.shares(ref.priority), tokens / share_of(ref.owner), ref.owner)
+end
+
 -- A larger job whose refs begin to wait starts level with the one of its owner that was served least. Jobs that are
 -- level are served in the order of their ids, which is the order in which they came.
 local function join_line(version, ref)

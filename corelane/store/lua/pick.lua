@@ -1,6 +1,6 @@
 -- Which job is next. Pure: these functions decide from their arguments, and read and write nothing.
 -- 1. High priority goes before normal, normal before low; every eighth claim of a core begins with the lowest.
--- 2. Within a priority the owner who was served the fewest tokens is next.
+-- 2. Within a priority the owner who was served the fewest tokens for its share is next.
 -- 3. Within an owner the oldest small job is next, up to eight tokens of small jobs for each token of the larger jobs.
 -- Then the larger job that was served the fewest tokens is next.
 

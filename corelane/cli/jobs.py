@@ -154,6 +154,7 @@ def describe(job: Job) -> dict[str, str | None]:
         "model": job.model,
         "task": job.task,
         **times,
+        "not before": job.not_before,
         "waits": job.waiting_for,
         "failed with": ", ".join(failures),
         "error": None if job.error is None else job.error.detail,

@@ -69,6 +69,7 @@ class JobParts(TypedDict, total=False):
     options: TaskOptions | Mapping[str, Any] | None
     priority: Priority | str | None
     expires_in_s: float | None
+    not_before: datetime | str | None
     metadata: Mapping[str, str] | None
     keep_s: int | None
     invalid_items: Literal["refuse", "fail"] | None

@@ -1,24 +1,19 @@
 """Job filters: which jobs are listed. Pure, and the same for all searches."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from corelane.domain.ids import is_job_id
 from corelane.domain.jobs import JobStatus
-from corelane.domain.wire import Wire, at_most
+from corelane.domain.wire import Time, Wire, at_most, epoch_ms
 
 #: Prefix of every job's id.
 JOB_PREFIX = "job_"
 
 #: Stands for all owners, in place of one.
 ALL_OWNERS = "*"
-
-
-#: A time; UTC if it has no zone.
-Time = Annotated[datetime, AfterValidator(lambda time: time if time.tzinfo is not None else time.replace(tzinfo=UTC))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +58,12 @@ class JobFilter(Wire):
     @property
     def after_ms(self) -> int | None:
         """Return the earliest time of creation, in milliseconds since 1970."""
-        return _to_ms(self.created_after)
+        return epoch_ms(self.created_after) if self.created_after else None
 
     @property
     def before_ms(self) -> int | None:
         """Return the time before which jobs were created, in milliseconds since 1970."""
-        return _to_ms(self.created_before)
+        return epoch_ms(self.created_before) if self.created_before else None
 
     @property
     def is_empty(self) -> bool:
@@ -108,7 +103,3 @@ class JobFilter(Wire):
         if self.q is not None and is_job_id(self.q):
             return job.id == self.q
         return job.name == self.q or job.id.startswith(self.id_beginning or "")
-
-
-def _to_ms(time: datetime | None) -> int | None:
-    return None if time is None else (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)

@@ -4,6 +4,7 @@ The wire format is stable from version 1 on: fields may be added, but none is re
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, cast
@@ -16,12 +17,14 @@ from pydantic import (
     Field,
     ModelWrapValidatorHandler,
     SerializeAsAny,
+    ValidationInfo,
+    field_validator,
     model_validator,
 )
 
 from corelane.domain.job_references import MAX_URL_CHARS, JobEvent, JobInput, JobOutput, JobUrls
 from corelane.domain.usage import Usage
-from corelane.domain.wire import Entry, Open, Wire, at_most
+from corelane.domain.wire import Entry, Open, Time, Wire, at_most
 
 #: Jobs of at most this many items carry their results inline: one page of results.
 INLINE_RESULTS = 100
@@ -82,6 +85,9 @@ def not_blank(text: str) -> str:
 
 Text = Annotated[str, Field(min_length=1), AfterValidator(not_blank)]
 
+
+#: How far ahead a job's `not_before` may be, in days: as far as a job may expire.
+MOST_DAYS_AHEAD = 30
 
 #: Longest id that a caller may give, in characters.
 MAX_ID = 256
@@ -214,6 +220,9 @@ class JobHead(Wire):
         le=30 * 24 * 3600,
         description="After this many seconds nothing more of the job is started; what is answered stays.",
     )
+    not_before: Time | None = Field(
+        None, description="When the job may begin, at most 30 days ahead; RFC 3339 or seconds since 1970."
+    )
     metadata: Metadata = Field(default_factory=dict, description="Up to 16 texts kept with the job.")
     keep_s: int | None = Field(
         None,
@@ -229,6 +238,18 @@ class JobHead(Wire):
         "item, `fail` takes it and fails such items alone. By default a job is refused, but for one with an "
         "`input_url`, which is taken before its items are read.",
     )
+
+    @field_validator("not_before")
+    @classmethod
+    def _comes_in_time(cls, not_before: datetime | None, info: ValidationInfo) -> datetime | None:
+        """Refuse a time that is too far ahead, or at which the job would have expired."""
+        now, expires_in_s = datetime.now(UTC), info.data.get("expires_in_s")
+        ahead = (not_before or now) - now
+        if ahead > timedelta(days=MOST_DAYS_AHEAD):
+            raise ValueError(f"is at most {MOST_DAYS_AHEAD} days ahead: name an earlier time, or send the job later")
+        if expires_in_s is not None and timedelta(seconds=expires_in_s) <= ahead:
+            raise ValueError("comes after the job expires: let `expires_in_s`, which counts from now, be longer")
+        return not_before
 
     @property
     def shared_texts(self) -> Mapping[str, str]:
@@ -331,6 +352,7 @@ class Job(BaseModel):
     created_at: str
     started_at: str | None = None
     finished_at: str | None = None
+    not_before: str | None = Field(None, description="The time before which nothing of it is started.")
     expires_at: str | None = Field(None, description="When items that have not started expire.")
     kept_until: str | None = Field(None, description="Until when a final job and its results are kept.")
     waiting_for: str | None = Field(

@@ -5,11 +5,13 @@ they are validated. Long lists are validated in pieces, up to the first piece wi
 """
 
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -31,6 +33,14 @@ MOST_ROWS = 100_000
 
 #: Most unknown fields of one object that an error names.
 MOST_UNKNOWN = 20
+
+#: A time; UTC if it has no zone.
+Time = Annotated[datetime, AfterValidator(lambda time: time if time.tzinfo is not None else time.replace(tzinfo=UTC))]
+
+
+def epoch_ms(time: datetime) -> int:
+    """Return a time in milliseconds since 1970."""
+    return (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
 
 
 class Entry(BaseModel):

@@ -63,6 +63,7 @@ open_jobs = RedisKey("cl:open:%s", "set")  # P → jobs that are not final
 WINDOWED = RedisKey("cl:windowed", "hash")  # version → open items whose results are dropped as they are read
 JOB_COUNTS = RedisKey("cl:jobs", "hash")  # version → its jobs that are not final
 EXPIRING = RedisKey("cl:expiring", "zset")  # open job → time it expires
+LATER = RedisKey("cl:later", "zset")  # job whose time has not come → its `not_before`
 FEEDS = RedisKey("cl:feeds", "zset")  # job sent as lines, not fed to its end → time it was submitted
 READING = RedisKey("cl:reading", "zset")  # job whose input is at a URL, not read to its end → time it is tried next
 ENDS = RedisKey("cl:events", "stream", stays=True)  # one entry per job that became final; the last 10,000
@@ -80,6 +81,7 @@ shares = RedisKey("cl:shares:%s", "zset")  # P → owners with waiting refs, by 
 KEY_SHARES = RedisKey("cl:owner_shares", "hash", stays=True)  # owner → its keys as KEY:SHARE:UNTIL; see share_of
 WAITING = RedisKey("cl:waiting", "hash")  # version → tokens in its lanes
 OWED = RedisKey("cl:owed", "hash")  # owner → tokens not yet answered
+DEFERRED = RedisKey("cl:deferred", "hash")  # owner → tokens of jobs whose time has not come
 UNFED = RedisKey("cl:unfed", "hash")  # owner → tokens that are still in files
 
 # Claims.

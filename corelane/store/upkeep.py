@@ -32,6 +32,9 @@ GONE_TTL_S = 7 * 24 * 3600
 #: Leases returned in one sweep; the rest are returned in the next.
 LEASES_PER_SWEEP = 100
 
+#: About how many refs of jobs whose time has come are let in by one step: a few milliseconds of Redis.
+LET_IN_AT_ONCE = 500
+
 #: Jobs forgotten in one sweep; the rest are forgotten in the next.
 FORGOTTEN_PER_SWEEP = 2000
 
@@ -78,6 +81,11 @@ class Upkeep:
         """End jobs whose time is over; return the names of cores that must be rung."""
         grace_ms, ttl = int(BELL_GRACE_S * 1000), self._settings.results_ttl_s
         return [core.decode() for core in self._link.run("tend", grace_ms=grace_ms, ttl=ttl)]
+
+    def let_in(self) -> None:
+        """Let the jobs whose ``not_before`` has come into the lanes."""
+        while self._link.run("let_in", envelope=self._bell, most=LET_IN_AT_ONCE) >= LET_IN_AT_ONCE:
+            pass
 
     def forget(self) -> int:
         """Forget jobs that need not be kept any longer, and return how many. Every PRUNE_S, prune as well."""

@@ -2,6 +2,7 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx2
@@ -102,6 +103,22 @@ def test_one_question_may_have_a_priority(service: Service, path: str, body: dic
     assert answer.status_code == (202 if path == "/v1/answers" else 503)
     [(ref, _)] = claimed(core_of(service)).refs
     assert ref.priority == Priority.HIGH.rank
+
+
+# For a time to come
+
+
+@pytest.mark.parametrize(("hours", "sentence"), [(721, "at most 30 days ahead"), (2, "after the job expires"), (1, "")])
+def test_job_waits_for_its_time_or_is_told_why_not(service: Service, hours: int, sentence: str) -> None:
+    time = (datetime.now(UTC) + timedelta(hours=hours)).replace(microsecond=0)
+    for form, given in ((JSON, f"{time}"), (LINES, int(time.timestamp()))):
+        head = {"not_before": given, "expires_in_s": 5400}
+        body = orjson.dumps(ONE | head) if form is JSON else lines(2, head)
+        sent = form | {"Idempotency-Key": f"{given}"}
+        first, again = [service.http.post("/v1/jobs", content=body, headers=sent) for _ in range(2)]
+        assert sentence in again.json().get("detail", "")
+        assert bool(sentence) or first.json()["not_before"] == f"{time:%Y-%m-%dT%H:%M:%S}.000Z"
+        assert (first.status_code, first.json().get("id")) == (422 if sentence else 202, again.json().get("id"))
 
 
 # Sent twice

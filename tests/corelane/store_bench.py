@@ -5,6 +5,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, TypeVar
 
 import redis
@@ -104,6 +105,7 @@ class Bench:
         file: ItemFile | None = None,
         version: str = VERSION,
         window: int | None = None,
+        **times: datetime | None,
     ) -> str:
         job = job or new_job_id()
         head = QuestionHead(
@@ -114,6 +116,7 @@ class Bench:
             expires_in_s=expires_in_s,
             contexts=contexts,
             results_window=window,
+            **times,
         )
         items = items or [Question(id=f"i{n}", question="who", context="ada") for n in range(count)]
 

@@ -6,6 +6,7 @@ key is charged for what its own jobs took, and the sum is what the core worked.
 import itertools
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import orjson
@@ -315,3 +316,25 @@ def make_bodies(webhook: str) -> list[tuple[str, bytes]]:
         ("application/x-ndjson", orjson.dumps(item) + b"\n" + text.encode() + b"\n"),
         ("text/plain", text.encode()),
     ]
+
+
+def test_shares_count_and_jobs_begin_at_their_time_whatever_is_killed(guarded: Fleet) -> None:
+    asked = [{"question": f"Who wrote {n}?", "context": "Ada wrote it. " * 20} for n in range(3000)]
+    new = ("keys", "create", "--name", "n", "--share")
+    one, three = [corelane(*new, share, CORELANE_REDIS_URL=guarded.redis_url()).strip() for share in ("1", "3")]
+    with Client(guarded.url, one) as beside, Client(guarded.url, three) as client:
+        time = datetime.now(UTC) + timedelta(seconds=8)
+        later = client.submit(asked[:40], not_before=time, priority="high")
+        for part in ("redis", "keeper", "api"):
+            guarded.signal(part)
+        jobs = [each.submit(asked).id for each in (beside, client)]
+
+        def served(least: int) -> list[int]:
+            counts = [each.get(job).counts.succeeded for each, job in zip((beside, client), jobs, strict=True)]
+            assert counts[1] >= least
+            return counts
+
+        before, after = eventually(lambda: served(500)), eventually(lambda: served(2500), 60)
+        assert 2.4 < (after[1] - before[1]) / (after[0] - before[0]) < 3.6
+        done = client.wait(later.id, 60)
+        assert (done.counts.succeeded, str(done.started_at) >= f"{time:%Y-%m-%dT%H:%M:%S}") == (40, True)

@@ -39,6 +39,7 @@ GAP_S = 15.0
 def sweep(app: Celery, upkeep: Upkeep, tracer: Tracer | None = None) -> None:
     """Do one round of the sweep. Raises Unavailable if Redis cannot be reached; the next round tries again."""
     returned = upkeep.return_lapsed()
+    upkeep.let_in()
     silent = upkeep.tend()
     for core in silent:
         ring_core(app, Core.parse(core))

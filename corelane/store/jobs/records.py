@@ -21,7 +21,7 @@ TEXTS = (
 )
 NUMBERS = (
     *("total", "succeeded", "failed", "canceled", "expired", "dropped", "fed", "results_window", "keep_s"),
-    *("created_ms", "started_ms", "finished_ms", "expires_ms", "kept_until_ms"),
+    *("created_ms", "started_ms", "finished_ms", "expires_ms", "kept_until_ms", "not_before_ms"),
 )
 #: What a job has addresses for, beside itself.
 PARTS = ("results", "cancel", "events", "deliveries", "retry")
@@ -62,6 +62,7 @@ class JobRecord:
     owner: str = PUBLIC
     priority: Priority = Priority.NORMAL
     expires_ms: int | None = None
+    not_before_ms: int | None = None
     dropped: int = 0
     #: Number of failed items by error code. Empty for jobs of releases that did not count them.
     failures: dict[str, int] = field(default_factory=dict)
@@ -158,6 +159,7 @@ class JobRecord:
             "created_at": iso_time(self.created_ms),
             "started_at": _time(self.started_ms),
             "finished_at": _time(self.finished_ms),
+            "not_before": _time(self.not_before_ms),
             "expires_at": _time(self.expires_ms),
             "kept_until": _time(self.kept_until_ms),
             "waiting_for": None,

@@ -11,6 +11,7 @@ import orjson
 from corelane.domain.dispatch import Ref, encode_slice
 from corelane.domain.job_requests import LinesHead
 from corelane.domain.jobs import JobStatus
+from corelane.domain.wire import epoch_ms
 from corelane.settings import Settings
 from corelane.store import keys
 from corelane.store.jobs.idempotency import Held, Holder
@@ -95,6 +96,7 @@ def job_fields(submission: Submission) -> dict[str, Any]:
         "webhook_events": head.webhook and ",".join(head.webhook.events),
         "asked": submission.asked or head.model,
         "keep_s": head.keep_s,
+        "not_before_ms": epoch_ms(head.not_before) if head.not_before else None,
         "name": submission.name,
         "retry_of": submission.retry_of,
         "tell": submission.tell,
@@ -143,6 +145,7 @@ def _record(submission: Submission, version: str, created_ms: bytes, expires_ms:
         owner=submission.owner,
         priority=head.priority,
         expires_ms=None if expires_ms is None else int(expires_ms),
+        not_before_ms=epoch_ms(head.not_before) if head.not_before else None,
         name=submission.name,
         retry_of=submission.retry_of,
         input_url=submission.input_url,

@@ -95,9 +95,23 @@ local function meaning(model)
   return call('HEXISTS', keys.MODELS, model) == 1 and model or call('HGET', keys.ALIASES, model) or newest_named(model)
 end
 
+-- The version that a job which has not begun asks now; nil if that is still its own, as its model means it and it takes
+-- jobs. Else it is the first open one of the same task that its model means.
+function admission.meant_now(asked, version)
+  local function task_of(name) return cjson.decode(call('HGET', keys.MODELS, name) or '{}').task end
+  local other
+  for name in string.gmatch(meaning(asked) or '', '%S+@%S+') do
+    if call('HEXISTS', keys.CLOSED, name) == 0 then
+      if name == version then return nil end
+      if not other and task_of(name) == task_of(version) then other = name end
+    end
+  end
+  return other
+end
+
 -- → tokens of all owners that are not done, those of this owner
 local function undone(owner)
-  return sum_of(keys.WAITING) + sum_of(keys.HELD), tonumber(call('HGET', keys.OWED, owner) or 0)
+  return sum_of(keys.WAITING) + sum_of(keys.DEFERRED) + sum_of(keys.HELD), tonumber(call('HGET', keys.OWED, owner) or 0)
 end
 
 -- admit{model, owner} → {per version the model may mean: {version, weight, number of living cores that hold it, number

@@ -209,6 +209,9 @@ define('set_placement', function(ask)
   call('HSET', keys.PLACEMENTS, version, ask.after)
   if ask.closes then
     call('HSETNX', keys.CLOSED, version, now_ms())
+    for _, job in ipairs(call('ZRANGE', keys.LATER, 0, -1)) do
+      if call('HGET', keys.job(job), 'version') == version then jobs.follow(job) end
+    end
   else
     call('HDEL', keys.CLOSED, version)
   end

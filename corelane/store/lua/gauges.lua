@@ -71,8 +71,8 @@ define('outstanding', function(ask)
     versions[#versions + 1] = { version, waiting, unfed, holders_of(version), still }
   end
   for _, found in pairs(oldest) do
-    local created = call('HGET', keys.job(found[3]), 'created_ms')
-    if created then ages[#ages + 1] = { found[1], found[2], now_ms() - tonumber(created), found[4] } end
+    local created, not_before = unpack(call('HMGET', keys.job(found[3]), 'created_ms', 'not_before_ms'))
+    if created then ages[#ages + 1] = { found[1], found[2], now_ms() - jobs.due_ms(created, not_before), found[4] } end
   end
   return { versions, call('HGETALL', keys.HELD), call('HGETALL', keys.SPEEDS), ages, open }
 end, 'no-writes')

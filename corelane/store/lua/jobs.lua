@@ -15,14 +15,19 @@ function jobs.add_event(job, event, ...)
   return call('XADD', keys.job_events(job), 'MAXLEN', '~', KEPT_EVENTS, '*', 'event', event, ...)
 end
 
+-- The time from which a job may begin, in milliseconds: its `not_before`, or when it was created.
+function jobs.due_ms(created_ms, not_before_ms)
+  return math.max(tonumber(created_ms or now_ms()), tonumber(not_before_ms or 0))
+end
+
 -- Begin a job, at its first claim.
-reads('claim', { 'created_ms' })
+reads('claim', { 'created_ms', 'not_before_ms' })
 function jobs.begin_job(id, status, priority, ttl)
   if status ~= 'queued' then return end
   local job, now = read_job('claim', id), now_ms()
   call('HSET', job.key, 'status', 'running', 'started_ms', now, 'notified_ms', now)
   deliveries.announce(job, now, ttl, 'job.running')
-  observe_ms(WAIT_SERIES[priority], now - tonumber(job.created_ms or now))
+  observe_ms(WAIT_SERIES[priority], now - jobs.due_ms(job.created_ms, job.not_before_ms))
 end
 
 -- The owner of a job, and its tokens that are still in its file.
@@ -81,11 +86,11 @@ end
 -- the call of the core whose results end it, if there is one.
 reads('finish', {
   'priority', 'file', 'file_tokens', 'fed_tokens', 'version', 'created_ms', 'owner', 'failed', 'tell', 'total', 'keep_s', 'once',
-  'dropped', 'expires_ms',
+  'dropped', 'expires_ms', 'not_before_ms',
 })
 local function finish(id, status, ttl, commit)
   local job, now = read_job('finish', id), now_ms()
-  local changes, created = {}, tonumber(job.created_ms or now)
+  local changes, due = {}, math.min(now, jobs.due_ms(job.created_ms, job.not_before_ms))
   job.status, job.now, job.commit = status, now, commit
   job.is_whole = status == 'succeeded' and tonumber(job.failed) == 0
   job.ttl = math.min(tonumber(job.keep_s) or ttl, ttl)
@@ -94,7 +99,7 @@ local function finish(id, status, ttl, commit)
   write_fields(job.key, changes, 'status', status, 'finished_ms', now, 'kept_until_ms', job.kept_until)
   close_accounts(job)
   retain(job)
-  count_end(status, job.priority or '1', now - created)
+  count_end(status, job.priority or '1', now - due)
   hooks.finished(job)
   call('XADD', keys.ENDS, 'MAXLEN', '~', 10000, '*', 'job', id, 'status', status)
   deliveries.announce(job, now, job.ttl, 'job.completed', 'job.' .. status)
@@ -134,6 +139,7 @@ end
 
 -- End a job as canceled or expired: its results stay, its other items never reach a model.
 function jobs.cut_short(job, status, ttl)
+  jobs.let_in(job)
   local key = keys.job(job)
   local left, version, window = unpack(call('HMGET', key, 'left', 'version', 'results_window'))
   count_items(version, '|' .. status, tonumber(left))
@@ -142,11 +148,55 @@ function jobs.cut_short(job, status, ttl)
   finish(job, status, ttl)
 end
 
--- Note that a job's items are in a file, from which the keeper feeds them.
+-- Have a job that did not begin yet ask another version, if its model does not mean its own any more.
+function jobs.follow(id)
+  local key = keys.job(id)
+  local version, asked, total, window = unpack(call('HMGET', key, 'version', 'asked', 'total', 'results_window'))
+  local meant = version and admission.meant_now(asked, version)
+  if not meant then return end
+  call('HSET', key, 'version', meant)
+  add(keys.JOB_COUNTS, version, -1)
+  add(keys.JOB_COUNTS, meant, 1)
+  if window then return end
+  -- Its items were counted as submitted to the former version, and are answered by the other.
+  add(keys.WINDOWED, version, total)
+  add(keys.WINDOWED, meant, -total)
+end
+
+-- Have the refs of a job wait for its time, outside of the lanes. They count as waiting for its owner.
+local function defer(id, refs)
+  for _, text in ipairs(refs) do
+    local ref = parse(text)
+    charge(keys.DEFERRED, ref.owner, ref, ref.tokens)
+    call('RPUSH', keys.refs(id), text)
+  end
+end
+
+-- Let a job that waits for its time in: its refs into the lanes, its file to be fed. It asks the version that its model
+-- means now. One that ends before its time is let in first. → how many refs
+function jobs.let_in(id, envelope)
+  if call('ZREM', keys.LATER, id) == 0 then return 0 end
+  local refs, waiting = {}, call('LRANGE', keys.refs(id), 0, -1)
+  call('DEL', keys.refs(id))
+  for _, text in ipairs(waiting) do
+    local ref = parse(text)
+    if ref then
+      charge(keys.DEFERRED, ref.owner, ref, -ref.tokens)
+      refs[#refs + 1] = text
+    end
+  end
+  jobs.follow(id)
+  local version, file = unpack(call('HMGET', keys.job(id), 'version', 'file'))
+  if file then call('ZADD', keys.FEEDS, now_ms(), id) end
+  enqueue(version, refs, envelope, false)
+  return #refs
+end
+
+-- Note that a job's items are in a file, from which the keeper feeds them once its time has come.
 function jobs.add_file(job, file, tokens, now)
   call('HSET', keys.job(job), 'file', file, 'file_tokens', tokens, 'fed', 0, 'fed_bytes', 0, 'fed_tokens', 0)
   add(keys.UNFED, jobs.unfed(job))
-  call('ZADD', keys.FEEDS, now, job)
+  if not call('ZSCORE', keys.LATER, job) then call('ZADD', keys.FEEDS, now, job) end
 end
 
 -- Take payloads out of the arguments of a call, and store them by the index of their first item.
@@ -225,9 +275,11 @@ define('submit', function(ask, args)
   hooks.submit(job, ask)
   write_fields(job.key, fields, 'status', 'queued', 'version', ask.version, 'created_ms', job.now,
     'succeeded', 0, 'failed', 0, 'canceled', 0, 'expired', 0)
+  local is_later = (fields.not_before_ms or 0) > job.now
+  if is_later then call('ZADD', keys.LATER, fields.not_before_ms, id) end
   local expires_ms = list_job(job, ask)
   table.remove(args, 1)
-  enqueue(ask.version, args, ask.envelope, false)
+  if is_later then defer(id, args) else enqueue(ask.version, args, ask.envelope, false) end
   return { 1, job.now, expires_ms }
 end)
 
@@ -254,6 +306,7 @@ end)
 -- fail{job, ttl, error} → 1 if it failed now. Answered items stay, all others fail with the same error, as JSON.
 define('fail', function(ask)
   local key = keys.job(ask.job)
+  jobs.let_in(ask.job)
   local status, left, ok, version, window = unpack(call('HMGET', key, 'status', 'left', 'succeeded', 'version', 'results_window'))
   if not is_open(status) then return 0 end
   count_items(version, '|failed', tonumber(left))

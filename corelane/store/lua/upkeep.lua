@@ -32,6 +32,16 @@ define('tend', function(ask)
   return silent
 end)
 
+-- let_in{envelope, most} → how many jobs and refs were let in, as their time has come; at least `most` if more may follow
+define('let_in', function(ask)
+  local done = 0
+  for _, job in ipairs(call('ZRANGEBYSCORE', keys.LATER, '-inf', now_ms(), 'LIMIT', 0, ask.most)) do
+    done = done + 1 + jobs.let_in(job, ask.envelope)
+    if done >= ask.most then break end
+  end
+  return done
+end)
+
 -- forget{gone_ttl_s, most} → jobs forgotten
 -- Cleans up after jobs that are not kept any longer: removes them from their owners' lists, and notes for a while that
 -- they are gone.

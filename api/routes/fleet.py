@@ -1,6 +1,7 @@
 """The fleet: cores and models, as the cores report them."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import orjson
@@ -119,6 +120,8 @@ class ModelInfo(BaseModel):
     )
     verified: bool = Field(True, description="Whether it was compared with the model it was made from.")
     created_at: str
+    created: int = Field(description="The same as OpenAI has it, in seconds since 1970.")
+    owned_by: str = Field("corelane", description="What OpenAI's clients expect.")
 
 
 class ModelList(BaseModel):
@@ -183,6 +186,7 @@ async def list_models(state: StateDep) -> ModelList:
                 unfinished_jobs=record.open_jobs,
                 cores=record.cores,
                 paused=pauses.of(PauseKind.MODEL, record.version),
+                created=int(datetime.fromisoformat(found["created_at"]).timestamp()),
                 waiting_for=outlook.reason if (outlook := outlooks.get(record.version)) is not None else None,
                 **{key: found[key] for key in ModelInfo.model_fields if key in found},
             )

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import pytest
 import redis
+from openai.types import Model
 
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.null import SUMMARY
@@ -193,6 +194,8 @@ def test_task_and_its_model_are_listed(told: Service, task: str) -> None:
     assert TASKS[task].result.mark in mine["result"]["properties"]
     [model] = [each for each in told.http.get("/v1/models").json()["data"] if each["id"] == f"{task}@0"]
     assert model["task"] == task
+    shown = Model.model_validate(model)
+    assert (shown.id, shown.created, shown.owned_by) == (f"{task}@0", 0, "corelane")
 
 
 @pytest.mark.parametrize("task", [name for name in FORMED if name != DEFAULT_TASK])

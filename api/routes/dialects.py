@@ -17,6 +17,7 @@ from api.reading import PlainRoute, Prefer, Wait
 from api.request_facts import REQUEST_FACTS
 from api.requests import PlainRequest, SubmitRequest, faults_of_body
 from api.state import AppState
+from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Job, JobHead
 from corelane.errors import NotInTime, NotReady, WrongTask
@@ -24,6 +25,7 @@ from corelane.log import get_logger
 from corelane.store.jobs.submission import Submission
 from corelane.submitting.submitter import Submitted
 from corelane.tasks.dialects import Dialect, Told, plain, require_outputs
+from corelane.tasks.forms import Predict
 from corelane.tasks.registry import DIALECTS
 
 log = get_logger(__name__)
@@ -68,11 +70,13 @@ async def respond(dialect: Dialect, request: PlainRequest, body: Any, wait: Call
     If the wait ends first, Corelane's own dialect replies 202 with the job. Other dialects raise NotInTime.
     """
     state, owner = request.app_state, request.owner
+    model = request.path_params.get("model") or (body.model if "model" in body.model_fields_set else None) or named
+    if isinstance(dialect, Predict):
+        dialect = Predict(await state.jobs.submitter.tasks.announced(model or DEFAULT_ALIAS))
     try:
         asked = dialect.read(body)
     except ValidationError as error:
         raise RequestValidationError(faults_of_body(error)) from None
-    model = request.path_params.get("model") or (body.model if "model" in body.model_fields_set else None) or named
     submitter, task = state.jobs.submitter, asked.options.task
     assumed = model or submitter.likely_default(task)
     head = JobHead(

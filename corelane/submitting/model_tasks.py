@@ -9,7 +9,7 @@ from typing import Any
 
 from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.domain.jobs import DEFAULT_TASK
-from corelane.errors import InvalidInput, UnknownModel, WrongTask
+from corelane.errors import InvalidInput, NotReady, UnknownModel, WrongTask
 from corelane.errors.sentences import did_you_mean
 from corelane.store.fleet import Fleet
 from corelane.store.jobs.store import JobStore
@@ -42,6 +42,13 @@ class ModelTasks:
             raise UnknownModel(await self.no_model(model))
         task = await self._of_version(version)
         return self._keep(model, task) if version in self._versions else task
+
+    async def announced(self, model: str) -> Task:
+        """Return the task of a model, looked up; raise UnknownModel, or NotReady before a worker announced it."""
+        task, version = await self.of_model(model, again=True), await self._fleet.meant(model)
+        if (version or (await self._store.admit(model)).version) not in self._versions:
+            raise NotReady(f"no worker has announced {model} yet; try again when GET /v1/models lists it")
+        return task
 
     async def no_model(self, model: str) -> str:
         """Return the sentence that there is no such model, or that it is being unloaded, and name similar ones."""

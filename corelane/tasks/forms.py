@@ -1,17 +1,20 @@
 """The requests that make jobs of one task: those of ``domain.job_requests`` with its items and options."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any
 
 import orjson
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from corelane.domain.job_requests import JobRequest, LinesHead
 from corelane.domain.jobs import Item, JobHead, TaskOptions
-from corelane.domain.wire import MOST_ROWS, in_pieces
+from corelane.domain.wire import MOST_ROWS, Wire, in_pieces
+from corelane.errors import InvalidInput
+from corelane.errors.sentences import first_fault
+from corelane.tasks.dialects import MODEL, Asked, Dialect, Told
 from corelane.tasks.task import Task
 
 
@@ -74,3 +77,35 @@ def _in_place(item: type[Item], base: type[BaseModel]) -> dict[str, Any]:
         for name, field in item.fields_in_place().items()
         if name not in base.model_fields
     }
+
+
+class PredictBody(Wire):
+    """The body of ``POST /v1/predict``: beside these, the fields of one item of the model's task."""
+
+    model_config = ConfigDict(extra="allow")
+    model: str | None = MODEL
+    options: dict[str, Any] = Field(default_factory=dict, description="Those of a job of the model's task.")
+
+
+class Predict(Dialect):
+    """Have one item of any task done, and return its result; 202 with its job if that takes longer than you wait."""
+
+    path, tag, body, line, returns = "/v1/predict", "predict", PredictBody, PredictBody, dict[str, Any]
+    errors_of, is_own = "openai", True
+
+    def __init__(self, task: Task) -> None:
+        self._task, self.example = task, task.example
+
+    def read(self, body: PredictBody) -> Asked:
+        """Return the item; raise InvalidInput that says what an item of the task looks like."""
+        form = forms(self._task).request
+        try:
+            job = form.model_validate({"items": [body.model_extra], "options": body.options})
+        except ValidationError as error:
+            fault, wanted = first_fault(error, form).removeprefix("items.0."), form_of(self._task)
+            raise InvalidInput(f"{fault}; this model takes {wanted}") from None
+        return Asked(job.items or (), job.options)
+
+    def reply(self, body: Any, results: Sequence[Mapping[str, Any]], told: Told) -> Any:  # noqa: ARG002
+        """Return the result, whatever it is."""
+        return {name: each for name, each in results[0].items() if name != "index"}

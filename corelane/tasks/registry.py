@@ -9,6 +9,7 @@ import orjson
 from corelane.domain.jobs import DEFAULT_TASK, TaskOptions
 from corelane.tasks.dialects import Dialect
 from corelane.tasks.feature_extraction.task import FeatureExtraction
+from corelane.tasks.forms import Predict
 from corelane.tasks.handler.task import HandlerTask
 from corelane.tasks.question_answering.task import QuestionAnswering
 from corelane.tasks.task import Task
@@ -31,8 +32,10 @@ TASKS: Mapping[str, Task] = {
     )
 }
 
-#: The dialects of all tasks, by path.
-DIALECTS: Mapping[str, Dialect] = {each.path: each for task in TASKS.values() for each in task.dialects}
+#: The dialects of all tasks, by path; that of any task reads a body as one of the default task here.
+DIALECTS: Mapping[str, Dialect] = {Predict.path: Predict(TASKS[DEFAULT_TASK])} | {
+    each.path: each for task in TASKS.values() for each in task.dialects
+}
 
 #: The key of the task's name in stored options; absent for the default task.
 TASK = "task"

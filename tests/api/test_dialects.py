@@ -43,11 +43,11 @@ def test_example_of_each_dialect_is_answered_without_a_model_named(told: Service
     response = told.http.post(path, json=dict(DIALECTS[path].example))
     assert response.status_code == 200, response.text
     refused = told.http.post(path, json=dict(DIALECTS[path].example), params={"model": "no-such"})
-    assert (refused.status_code, refused.json()["code"]) == (422 if path == "/v1/answers" else 404, "unknown_model")
+    assert (refused.status_code, refused.json()["code"]) == (422 if DIALECTS[path].is_own else 404, "unknown_model")
     assert "no-such" in refused.json()["detail"]
     error = refused.json().get("error")
-    if path in ("/v1/answers", "/v1/embeddings"):
-        code = "unknown_model" if path == "/v1/answers" else "model_not_found"
+    if DIALECTS[path].errors_of == "openai":
+        code = "unknown_model" if DIALECTS[path].is_own else "model_not_found"
         assert (error["code"], error["type"]) == (code, "invalid_request_error")
     else:
         is_cohere = DIALECTS[path].errors_of == "cohere"
@@ -227,7 +227,7 @@ def test_late_answer_is_503_in_each_dialect_and_canceled_unless_it_is_asked_for_
     paused: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "AGAIN_S", 0.05)
-    paths = [path for path, dialect in DIALECTS.items() if path != "/v1/answers"]
+    paths = [path for path, dialect in DIALECTS.items() if not dialect.is_own]
     below = {f"/tei/{each}": path for path, each in MAIN.items()}
     for path, of in ({path: path for path in paths} | below).items():
         late = paused.http.post(path, json=dict(DIALECTS[of].example), headers=AT_ONCE)

@@ -7,6 +7,7 @@ line never affects another. The batch's endpoint is the dialect of its lines.
 import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
+from corelane.domain.aliases import DEFAULT_ALIAS
 from corelane.domain.batches import BatchError
 from corelane.domain.ids import new_job_id
 from corelane.domain.jobs import Item
@@ -25,7 +27,9 @@ from corelane.settings import Settings
 from corelane.submitting.items import ItemChecker, ItemWriter, Writable, id_of
 from corelane.submitting.ndjson import InputLine, cut_lines, item_fields, read_line
 from corelane.tasks.dialects import line_form
+from corelane.tasks.forms import Predict
 from corelane.tasks.registry import DIALECTS, stored_options
+from corelane.tasks.task import Task
 
 #: Most different combinations of model and options in one batch; each becomes a job.
 MAX_GROUPS = 32
@@ -104,6 +108,8 @@ class Sorter:
         self._settings, self._most = settings, settings.of(FilesFields).max_file_lines
         self._dialect, self._create = DIALECTS[endpoint], create
         self._form, self._example = line_form(self._dialect), orjson.dumps(dict(self._dialect.example)).decode()
+        #: For lines of any task: what looks up the task of a model.
+        self.task_of: Callable[[str], Future[Task]] | None = None
         #: The groups, in the order of their first lines, and their places by model and options.
         self.groups: list[LineGroup] = []
         self._places: dict[tuple[str, str], int] = {}
@@ -167,10 +173,12 @@ class Sorter:
         """Write the items of a line; return the place of its group, and their number."""
         try:
             body = self._form.model_validate(value).body  # type: ignore[attr-defined]
-            asked = self._dialect.read(body)
+            model = (body.model if "model" in body.model_fields_set else None) or body.model or ""
+            task = self.task_of and self.task_of(model or DEFAULT_ALIAS).result()
+            asked = (Predict(task) if task else self._dialect).read(body)
         except ValidationError as error:
             raise InvalidInput(f"{first_fault(error, self._form)}; a body is such as {self._example}") from None
-        model, options = body.model or "", stored_options(asked.options).decode()
+        options = stored_options(asked.options).decode()
         place = self._places.get((model, options), len(self.groups))
         if place < len(self.groups):
             checker = self.groups[place].checker

@@ -4,9 +4,11 @@ Both steps may be repeated. Reading uses new names for files and jobs each time,
 Submitting uses the ids chosen while reading, until the batch is in progress.
 """
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import cache
 from typing import Any
 from uuid import uuid4
 
@@ -18,8 +20,8 @@ from corelane.plugins.files.batches.tools import PLANS, BatchTools
 from corelane.plugins.files.store.batches import BatchRecord, Group
 from corelane.store.jobs.submission import ItemFile, Submission
 from corelane.store.link.link import VersionClosed
-from corelane.tasks.forms import forms
-from corelane.tasks.registry import parse_options, task_named
+from corelane.tasks.forms import Predict, forms
+from corelane.tasks.registry import DIALECTS, parse_options, task_named
 
 
 class InputRefused(Exception):
@@ -32,13 +34,16 @@ class InputRefused(Exception):
 
 
 async def read_input(tools: BatchTools, record: BatchRecord) -> dict[str, Any]:
-    """Write the plan and the items; return the fields plan, lines, bad and groups. Raise InputRefused or NotFound."""
+    """Write plan and items; return the fields plan, lines, bad and groups. Raise InputRefused, NotFound or NotReady."""
     plan_name = f"{PLANS}{record.id}.{uuid4().hex}.plan"
     with ExitStack() as stack:
         plan = stack.enter_context(tools.writing(plan_name))
         sorter = Sorter(
             tools.settings, record.endpoint, lambda job: stack.enter_context(tools.writing(tools.items_name(job)))
         )
+        loop, find = asyncio.get_running_loop(), tools.submitter.tasks.announced
+        if isinstance(DIALECTS[record.endpoint], Predict):
+            sorter.task_of = cache(lambda model: asyncio.run_coroutine_threadsafe(find(model), loop))  # errors, too
         async for block in sorter.blocks(tools.storage.read(record.input_file)):
             plan.write(b"".join(line.encode() for line in block))
             await tools.renew_lease()

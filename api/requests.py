@@ -12,6 +12,7 @@ from fastapi import Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 
+from api.errors import WrongForm
 from api.jobs import CallerWait
 from api.request_facts import CALLER, read_headers
 from api.state import AppState
@@ -149,7 +150,7 @@ def read_json(settings: Settings, sent: bytes, model: type[BaseModel] | None = N
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise RequestValidationError(faults_of_body(error)) from None
+        raise WrongForm(faults_of_body(error), model, "") from None
 
 
 def faults_of_body(error: ValidationError) -> list[Any]:

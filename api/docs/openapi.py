@@ -15,6 +15,7 @@ from pydantic.json_schema import models_json_schema
 
 from api.errors import PROBLEM_TYPE
 from api.request_facts import PROBES
+from corelane.domain.batches import BatchRequest
 from corelane.tasks.forms import forms
 from corelane.tasks.registry import TASKS
 
@@ -78,7 +79,8 @@ def add_forms(document: dict[str, Any]) -> None:
     bodies = [forms(task).request for task in TASKS.values()]
     lines = [form for task in TASKS.values() for form in (task.item, forms(task).head)]
     results = [task.result for task in TASKS.values()]
-    wanted: list[Any] = [(form, "validation") for form in (*bodies, *lines)]
+    # A batch's body is read as a stream, so its route does not bring its form.
+    wanted: list[Any] = [(form, "validation") for form in (*bodies, *lines, BatchRequest)]
     _, made = models_json_schema(
         list(dict.fromkeys([*wanted, *((form, "serialization") for form in results)])),
         ref_template="#/components/schemas/{model}",

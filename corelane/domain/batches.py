@@ -4,7 +4,7 @@ A batch is a file of requests, one a line. Its results are a file of replies and
 """
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
@@ -86,10 +86,14 @@ class FileDeleted(BaseModel):
 class BatchRequest(Wire):
     """The body of ``POST /v1/batches``."""
 
-    input_file_id: str = Field(max_length=64, description="An uploaded file of the purpose `batch`.")
+    input_file_id: str | None = Field(None, max_length=64, description="An uploaded file of the purpose `batch`.")
+    requests: list[dict[str, Any]] | None = Field(
+        None, max_length=10_000_000, description="In place of a file: its lines; `custom_id` and `body` suffice."
+    )
     endpoint: str = Field(max_length=100, description="The `url` of every line, as `/v1/embeddings`.")
+    model: str | None = Field(None, min_length=1, max_length=200, description="The model of lines that name none.")
     completion_window: Annotated[str, AfterValidator(_a_window)] = Field(
-        description="Lines not answered within it expire: `24h`, or any other number of s, m, h or d up to 30d."
+        "24h", description="Lines not answered within it expire: `24h`, or another number of s, m, h or d up to 30d."
     )
     metadata: Metadata | None = Field(None, description="Up to 16 texts kept with the batch.")
     output_expires_after: ExpiresAfter | None = Field(

@@ -123,17 +123,17 @@ def cut_lines(chunks: Iterable[bytes], most_bytes: int, start: int = 0, number: 
     yield from cutter.finish()
 
 
-def read_line(settings: Settings, line: InputLine) -> Any:
+def read_line(settings: Settings, line: InputLine, kind: str = "line") -> Any:
     """Return the JSON of a line; raise InvalidInput, or TooLarge if the line was too long to be kept."""
     if line.text is None:
-        most = settings.max_body_bytes
-        raise TooLarge(f"line {line.number} has more than {most:,} bytes; shorten it, or raise CORELANE_MAX_BODY_BYTES")
+        most = f"{settings.max_body_bytes:,} bytes"
+        raise TooLarge(f"{kind} {line.number} has more than {most}; shorten it, or raise CORELANE_MAX_BODY_BYTES")
     try:
         return load(line.text)
     except orjson.JSONDecodeError as error:
-        raise InvalidInput(f"line {line.number} is not JSON in UTF-8: {error.msg}") from None
+        raise InvalidInput(f"{kind} {line.number} is not JSON in UTF-8: {error.msg}") from None
     except TooLarge as error:
-        raise TooLarge(f"line {line.number}: {error.detail}") from None
+        raise TooLarge(f"{kind} {line.number}: {error.detail}") from None
 
 
 def check_line(checker: ItemChecker, line: InputLine) -> Item | BadItem:

@@ -99,8 +99,8 @@ def line_form(dialect: Dialect) -> type[Wire]:
     """Return the form of one line of a batch's input file."""
     fields: dict[str, Any] = {
         "custom_id": (CallersId, Field(min_length=1, description="The caller's own id, once in a file.")),
-        "method": (Literal["POST"], ...),
-        "url": (Literal[dialect.path], ...),
+        "method": (Literal["POST"], "POST"),
+        "url": (Literal[dialect.path], dialect.path),
         "body": (dialect.line, ...),
     }
     return create_model("BatchLine", __base__=Wire, **fields)

@@ -15,6 +15,7 @@ from typing import Any
 import orjson
 import pytest
 from openai import OpenAI
+from openai.types import Batch
 
 from compile.model.loading import quiet_transformers
 from compile.model.timing import one_thread
@@ -139,15 +140,21 @@ def test_langchain_finds_passages_by_the_example(mixed: Fleet) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_stock_client_embeds_a_file_of_3000_texts_while_keeper_and_api_are_killed(mixed: Fleet) -> None:
+@pytest.mark.parametrize("is_inline", [False, True], ids=["by file", "inline"])
+def test_stock_client_embeds_3000_texts_in_a_batch_while_keeper_and_api_are_killed(
+    mixed: Fleet, *, is_inline: bool
+) -> None:
     lines = [
         {"custom_id": str(n), "method": "POST", "url": "/v1/embeddings"}
         | {"body": {"model": "feature-extraction", "input": f"The number is {n}."}}
         for n in range(3000)
     ]
     with OpenAI(base_url=f"{mixed.url}/v1", api_key="somebody", max_retries=20) as client:
-        file = client.files.create(file=("texts.jsonl", b"\n".join(map(orjson.dumps, lines))), purpose="batch")
-        batch = client.batches.create(input_file_id=file.id, endpoint="/v1/embeddings", completion_window="24h")
+        given: Any = {"requests": lines}
+        if not is_inline:
+            file = client.files.create(file=("texts.jsonl", b"\n".join(map(orjson.dumps, lines))), purpose="batch")
+            given = {"input_file_id": file.id}
+        batch = client.post("/batches", cast_to=Batch, body=given | {"endpoint": "/v1/embeddings"})
         mixed.signal("keeper")
         eventually(lambda: 0 < client.batches.retrieve(batch.id).request_counts.completed < len(lines))
         for part in ("keeper", "api"):

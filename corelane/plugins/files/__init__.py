@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from corelane.store.jobs.store import JobStore
     from workers.loops.loop import Loop, LoopTools
 
-#: Room for a form's other fields besides the file, in bytes.
+#: Room for the other fields besides the file, in bytes.
 FORM_BYTES = 64 * 1024
 
-#: The paths to which files are uploaded.
-UPLOAD_PATHS = ("/v1/files", "/console/files")
+#: The paths to which files are uploaded, and batches with their lines.
+UPLOAD_PATHS = ("/v1/files", "/console/files", "/v1/batches")
 
 
 class FilesPlugin(ApiPlugin, WorkerPlugin, CommandPlugin, StorePlugin):

@@ -20,7 +20,9 @@ class FilesFields(BaseSettings):
 
     # Files and batches
     max_file_bytes: int = Field(
-        200 * 1024 * 1024, ge=1024, description="Largest file taken by /v1/files, in bytes; streamed to files_url."
+        200 * 1024 * 1024,
+        ge=1024,
+        description="Largest file taken by /v1/files and /v1/batches, in bytes; goes to files_url.",
     )
     max_file_lines: int = Field(50_000, ge=1, description="Most lines taken in a file for a batch.")
     files_ttl_s: int = Field(

@@ -43,7 +43,8 @@ class BatchBench(Bench):
 
     def begin(self, content: bytes, window: str = "24h", **more: Any) -> str:
         batch, file = new_id("batch"), self.keep(content)
-        request = BatchRequest(input_file_id=file, endpoint="/v1/answers", completion_window=window, **more)
+        given = {"endpoint": "/v1/answers"} | more
+        request = BatchRequest(input_file_id=file, completion_window=window, **given)
         self.in_context(lambda context: context.batches.begin(batch, "ann", request))
         return batch
 

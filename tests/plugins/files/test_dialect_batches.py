@@ -6,7 +6,10 @@ from typing import Any
 import orjson
 import pytest
 from openai import OpenAI
+from openai.types import Batch
 
+from corelane.errors import NotReady
+from corelane.tasks.registry import DIALECTS, TASKS
 from tests.api.conftest import Service
 from tests.plugins.files.batch_bench import BatchBench
 from tests.tools.batches import create, lines_of
@@ -16,7 +19,7 @@ from tests.tools.waiting import eventually
 
 @pytest.fixture
 def told(service: Service) -> Iterator[Service]:
-    with telling(service.bench, ["feature-extraction", "text-ranking"]):
+    with telling(service.bench):
         yield service
 
 
@@ -28,18 +31,24 @@ def lines(endpoint: str, *bodies: Any) -> bytes:
     return b"".join(orjson.dumps(each, option=orjson.OPT_APPEND_NEWLINE) for each in made)
 
 
-def run(service: Service, content: bytes, endpoint: str) -> tuple[Any, dict[str, Any], dict[str, Any]]:
-    """Return a finished batch, and its lines in both files by their ids."""
+def is_done(bench: BatchBench, batch: str) -> bool:
+    bench.steps()
+    bench.feed()
+    return bench.batch(batch).status in ("completed", "failed")
+
+
+def run(service: Service, content: bytes, endpoint: str, model: str = "") -> tuple[Any, dict[str, Any], dict[str, Any]]:
+    """Return a finished batch, and its lines in both files by their ids. With a ``model`` lines are in the request."""
     bench = BatchBench(service.bench.settings, service.bench.raw, service.bench.bell)
     with OpenAI(base_url=f"{service.url}/v1", api_key="ann", max_retries=0) as client:
-        batch = create(client, content, endpoint=endpoint)
-
-        def is_done() -> bool:
-            bench.steps()
-            bench.feed()
-            return client.batches.retrieve(batch.id).status in ("completed", "failed")
-
-        eventually(is_done, 60)
+        if model:
+            requests = list(map(orjson.loads, content.splitlines()))
+            del requests[0]["method"], requests[0]["url"]  # a line may leave them out
+            given = {"requests": requests, "endpoint": endpoint, "model": model}
+            batch = client.post("/batches", cast_to=Batch, body=given)
+        else:
+            batch = create(client, content, endpoint=endpoint)
+        eventually(lambda: is_done(bench, batch.id), 60)
         done = client.batches.retrieve(batch.id)
         files = [done.output_file_id, done.error_file_id]
         output, failed = (
@@ -92,3 +101,54 @@ def test_inputs_of_all_lines_are_bounded_together(told: Service) -> None:
     content = lines("/v1/embeddings", *({"input": ["a"] * 500} for _ in range(101)))
     done, _, _ = run(told, content, "/v1/embeddings")
     assert (done.status, done.errors.data[0].code) == ("failed", "too_many_inputs")
+
+
+@pytest.mark.parametrize("endpoint", [path for path, dialect in DIALECTS.items() if dialect.line is not None])
+def test_lines_inline_are_answered_as_those_of_a_file_and_may_leave_the_model_to_the_batch(
+    told: Service, endpoint: str
+) -> None:
+    dialect = DIALECTS[endpoint]
+    model = next((name for name, task in TASKS.items() if dialect in task.dialects), "question-answering")
+    bodies = [dict(dialect.example), {**dialect.example, "model": "nobody"}, {"color": 1}]
+    _, output, failed = run(told, lines(endpoint, *({"model": model} | body for body in bodies)), endpoint)
+    done, same, same_failed = run(told, lines(endpoint, *bodies), endpoint, model)
+    replies = [found["c0"]["response"]["body"] for found in (output, same)]
+    assert replies[0] | {"id": None} == replies[1] | {"id": None}
+    assert {name: each["error"] for name, each in same_failed.items()} == {n: e["error"] for n, e in failed.items()}
+    assert [failed[name]["error"]["code"] for name in ("c1", "c2")] == ["unknown_model", "invalid_input"]
+    assert (done.status, done.request_counts.completed, done.request_counts.failed) == ("completed", 1, 2)
+    assert (done.usage.output_tokens, done.usage.total_tokens) == (0, done.usage.input_tokens)
+
+
+def test_lines_for_any_task_are_read_by_the_task_of_their_model(told: Service) -> None:
+    bodies = [
+        {"model": "text-classification", "text": "aaj", "options": {"top_k": 1}},
+        {"model": "zero-shot-classification@0", "text": "b", "labels": ["a", "b"]},
+        {"model": "token-classification", "text": "Ada wrote", "id": "mine"},
+        {"question": "Who?", "context": "Ada."},
+        {"model": "handler", "anything": {"at": "all"}},
+        {"model": "text-classification", "question": "Who?"},
+        {"model": "text-classification", "text": "a", "options": {"top_k": 0}},
+        {"question": "Who?", "context_id": "elsewhere"},
+        {"model": "text-classification", "text": TOO_LONG},
+    ]
+    _, output, failed = run(told, lines("/v1/predict", *bodies), "/v1/predict", "question-answering")
+    found = [output[f"c{number}"]["response"]["body"] for number in range(5)]
+    assert [[each["label"] for each in one["labels"]] for one in found[:2]] == [["anger"], ["b", "a"]]
+    assert (found[2]["id"], found[2]["entities"][0]["text"], "index" in found[2]) == ("mine", "Ada", False)
+    said = ("this model takes items for text-classification", "options.top_k", "`contexts`", "9 tokens")
+    assert [text in failed[f"c{number}"]["error"]["message"] for number, text in enumerate(said, 5)] == [True] * 4
+
+
+def test_lines_wait_until_the_task_of_their_model_is_known(service: Service) -> None:
+    bench = BatchBench(service.bench.settings, service.bench.raw, service.bench.bell)
+    batch = bench.begin(lines("/v1/predict", {"text": "Ada wrote"}), endpoint="/v1/predict", model="default")
+    with pytest.raises(NotReady):
+        bench.steps()
+    assert service.http.post("/v1/predict", json={"text": "a"}).status_code == 503
+    assert (bench.batch(batch).status, bench.left_behind()) == ("validating", set())
+    with telling(service.bench, ["token-classification"], "token-classification"):
+        eventually(lambda: is_done(bench, batch))
+        predicted = service.http.post("/v1/predict", json={"text": "Ada wrote"}).json()
+    [line] = bench.lines(bench.batch(batch).output_file_id)
+    assert (line["response"]["body"], predicted["entities"][0]["text"]) == (predicted, "Ada")

@@ -108,7 +108,8 @@ class Sorter:
         self._settings, self._most = settings, settings.of(FilesFields).max_file_lines
         self._dialect, self._create = DIALECTS[endpoint], create
         self._form, self._example = line_form(self._dialect), orjson.dumps(dict(self._dialect.example)).decode()
-        #: For lines of any task: what looks up the task of a model.
+        #: The model of lines that name none; and, for lines of any task, what looks up the task of a model.
+        self.model: str | None = None
         self.task_of: Callable[[str], Future[Task]] | None = None
         #: The groups, in the order of their first lines, and their places by model and options.
         self.groups: list[LineGroup] = []
@@ -173,7 +174,7 @@ class Sorter:
         """Write the items of a line; return the place of its group, and their number."""
         try:
             body = self._form.model_validate(value).body  # type: ignore[attr-defined]
-            model = (body.model if "model" in body.model_fields_set else None) or body.model or ""
+            model = (body.model if "model" in body.model_fields_set else None) or self.model or body.model or ""
             task = self.task_of and self.task_of(model or DEFAULT_ALIAS).result()
             asked = (Predict(task) if task else self._dialect).read(body)
         except ValidationError as error:

@@ -41,7 +41,7 @@ async def read_input(tools: BatchTools, record: BatchRecord) -> dict[str, Any]:
         sorter = Sorter(
             tools.settings, record.endpoint, lambda job: stack.enter_context(tools.writing(tools.items_name(job)))
         )
-        loop, find = asyncio.get_running_loop(), tools.submitter.tasks.announced
+        loop, find, sorter.model = asyncio.get_running_loop(), tools.submitter.tasks.announced, record.model
         if isinstance(DIALECTS[record.endpoint], Predict):
             sorter.task_of = cache(lambda model: asyncio.run_coroutine_threadsafe(find(model), loop))  # errors, too
         async for block in sorter.blocks(tools.storage.read(record.input_file)):

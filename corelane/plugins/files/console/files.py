@@ -93,7 +93,7 @@ async def start_batch(request: Request, state: StateDep, caller: SubmitCaller) -
         body = BatchRequest.model_validate(asked)
     except ValidationError as error:
         raise InvalidInput("; ".join(faults_of(error, {"input_file_id": "file"}))) from None
-    batch = await api_batches.make_batch(request, body, Response(), state, caller)
+    batch = await api_batches.make_batch(body, Response(), state, caller, None, None)
     return go_to(request, f"batches/{batch.id}", did="started")
 
 

@@ -16,9 +16,9 @@ define('keep_file', function(ask)
   return admission.refuse() or keep_file(ask.file, ask.owner, ask.ttl_ms, ask.fields)
 end)
 
--- begin_batch{batch, owner, window_ms, once, fingerprint, once_ttl_s, fields} → nil, or the holder of `once`
--- Store a new batch; an existing one stays as it is. `once` is a key that one batch may hold, for `once_ttl_s`:
--- see submit.
+-- begin_batch{batch, owner, window_ms, once, fingerprint, once_ttl_s, fields, file} → nil, or the holder of `once`
+-- Store a new batch, and register its input if that is a new `file`; an existing one stays as it is. `once` is a key
+-- that one batch may hold, for `once_ttl_s`: see submit.
 define('begin_batch', function(ask)
   local batch, once, now = ask.batch, ask.once, now_ms()
   local key = keys.batch(batch)
@@ -32,6 +32,7 @@ define('begin_batch', function(ask)
     unpack(ask.fields))
   call('ZADD', keys.batches(ask.owner), 0, batch)
   call('ZADD', keys.BATCHING, now, batch)
+  if ask.file then keep_file(ask.file.id, ask.owner, ask.file.ttl_ms, ask.file.fields) end
   return false
 end)
 

@@ -2,75 +2,79 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Body, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from api.deps import IdempotencyKey, ReadCaller, StateDep, SubmitCaller
 from api.errors import documented
-from api.reading import JsonRoute
+from api.reading import require_json
 from api.request_facts import REQUEST_FACTS
+from api.requests import JsonRequest
 from api.state import AppState
 from corelane.domain.api_keys import Caller
-from corelane.domain.batches import Batch, BatchList, BatchRequest, FileObject
+from corelane.domain.batches import Batch, BatchList, BatchRequest
 from corelane.domain.ids import is_id, new_id
 from corelane.errors import InvalidInput, NotFound
 from corelane.log import get_logger
 from corelane.plugins.files.routes.files import page_of, require_file
-from corelane.plugins.files.store.batches import BatchRecord, BatchStore
-from corelane.store.jobs.idempotency import Held, Holder, Once, by_key, fingerprint
+from corelane.plugins.files.routes.inline import BatchReader
+from corelane.plugins.files.store.batches import BatchRecord, BatchStore, NewFile
+from corelane.store.file_storage import Storage
+from corelane.store.jobs.idempotency import Held, Holder, Once, by_key, start_fingerprint
 from corelane.tasks.registry import DIALECTS
 
 log = get_logger(__name__)
 
-router = APIRouter(
-    prefix="/v1/batches", tags=["batches"], responses=documented(403, 404, 422, 503), route_class=JsonRoute
-)
+router = APIRouter(prefix="/v1/batches", tags=["batches"], responses=documented(403, 404, 422, 503))
+
+BODY = {"application/json": {"schema": {"$ref": "#/components/schemas/BatchRequest"}}}
 
 
-@router.post("", responses=documented(400, 413))
+@router.post("", responses=documented(400, 413), openapi_extra={"requestBody": {"required": True, "content": BODY}})
 async def create_batch(
-    request: Request,
-    body: Annotated[BatchRequest, Body()],
-    response: Response,
-    state: StateDep,
-    caller: SubmitCaller,
-    key: IdempotencyKey = None,
+    request: Request, response: Response, state: StateDep, caller: SubmitCaller, key: IdempotencyKey = None
 ) -> Batch:
-    """Have every line of an uploaded file done. A bad line is named in the error file and harms no other."""
-    return await make_batch(request, body, response, state, caller, key)
+    """Have each line of a file, or of `requests`, done. A bad line is named in the error file and harms no other."""
+    require_json(request.headers)
+    sent, digest = JsonRequest(request.scope, request.receive), start_fingerprint("batches")
+    async with BatchReader(state.settings, state.of(Storage), new_id("file", cell=state.settings.cell)) as reader:
+        with await sent.enter():
+            body = await reader.read(sent.stream(), digest)
+        once = None if key is None else by_key(caller.owner, key, digest.hexdigest())
+        made = await make_batch(body, response, state, caller, once, reader.file)
+        reader.is_kept = reader.file is not None and made.input_file_id == reader.file.id
+        return made
 
 
 async def make_batch(
-    request: Request, body: BatchRequest, response: Response, state: AppState, caller: Caller, key: str | None = None
+    body: BatchRequest, response: Response, state: AppState, caller: Caller, once: Once | None, file: NewFile | None
 ) -> Batch:
-    """Make a batch, once; if the same request was made before, return its batch."""
-    once = None
-    if key is not None:
-        asked = fingerprint("batches", await request.body())
-        once = by_key(caller.owner, key, asked)
-        if (holder := await state.of(BatchStore).holder(once)) is not None:
-            return (await replay(state, once, holder, response, caller)).describe()
-    file = await require_input(state, body, caller)
+    """Make a batch, of a new ``file`` if there is one, once; if the same request was made before, return its batch."""
+    if once is not None and (holder := await state.of(BatchStore).holder(once)) is not None:
+        return (await replay(state, once, holder, response, caller)).describe()
+    await require_input(state, body, caller, file)
     batch = new_id("batch", cell=state.settings.cell)
     try:
-        await state.of(BatchStore).begin(batch, caller.owner, body, once, REQUEST_FACTS.get())
+        await state.of(BatchStore).begin(batch, caller.owner, body, once, REQUEST_FACTS.get(), file)
     except Held as held:
         if once is None:
             raise
         return (await replay(state, once, held.holder, response, caller)).describe()
-    log.info("batch_created", batch_id=batch, file_id=file.id, owner=caller.owner)
-    return (await require_batch(state, batch, caller)).describe()
+    made = await require_batch(state, batch, caller)
+    log.info("batch_created", batch_id=batch, file_id=made.input_file, owner=caller.owner)
+    return made.describe()
 
 
-async def require_input(state: AppState, body: BatchRequest, caller: Caller) -> FileObject:
-    """Return a batch's input; raise NotFound, or InvalidInput for a file that a batch wrote or another endpoint."""
+async def require_input(state: AppState, body: BatchRequest, caller: Caller, new: NewFile | None) -> None:
+    """Raise NotFound, or InvalidInput for another endpoint, a file that a batch wrote, or not one input."""
     if body.endpoint not in (paths := [each.path for each in DIALECTS.values() if each.line is not None]):
         raise InvalidInput(f"`endpoint` must be {' or '.join(map(repr, paths))}")
-    file = await require_file(state, body.input_file_id, caller)
-    if file.purpose != "batch":
+    if body.requests or (body.input_file_id is None) == (new is None):
+        raise InvalidInput("give either an `input_file_id` or, once, `requests` with at least one {custom_id, body}")
+    file = None if body.input_file_id is None else await require_file(state, body.input_file_id, caller)
+    if file is not None and file.purpose != "batch":
         raise InvalidInput(
             f"`input_file_id` is a file of the purpose `{file.purpose}`; upload one of the purpose `batch`"
         )
-    return file
 
 
 async def replay(state: AppState, once: Once, holder: Holder, response: Response, caller: Caller) -> BatchRecord:

@@ -84,6 +84,7 @@ class BatchRecord:
     #: Usage of its jobs; None before there are any, and for a batch of a version that did not record it.
     used: Used | None = None
     errors: tuple[BatchError, ...] = ()
+    model: str | None = None
     output_file: str | None = None
     error_file: str | None = None
     origin: RequestFacts = NO_REQUEST
@@ -115,6 +116,7 @@ class BatchRecord:
             counts=RequestCounts.model_validate_json(values["counts"]) if "counts" in values else None,
             used=Used.decode(values["usage"]) if "usage" in values else None,
             errors=tuple(BatchError.model_validate(error) for error in orjson.loads(values.get("errors", "[]"))),
+            model=values.get("model"),
             output_file=values.get("output_file"),
             error_file=values.get("error_file"),
             origin=RequestFacts(values.get("request_id", ""), values.get("traceparent", "")),
@@ -160,15 +162,17 @@ class BatchStore:
         request: BatchRequest,
         once: Once | None = None,
         origin: RequestFacts = NO_REQUEST,
+        file: NewFile | None = None,
     ) -> None:
-        """Store a new batch for a keeper to run. Idempotent by its id; raise Held if another batch has its ``once``."""
+        """Store a new batch, with its input if that is a new ``file``. Idempotent by its id; raise Held."""
         expiry = request.output_expires_after
         fields = {
-            "input_file": request.input_file_id,
+            "input_file": request.input_file_id if file is None else file.id,
             "endpoint": request.endpoint,
             "window": request.completion_window,
             "metadata": orjson.dumps(request.metadata),
             **({} if expiry is None else {"output_ttl_s": expiry.seconds}),
+            **({} if request.model is None else {"model": request.model}),
         }
         whence = {"request_id": origin.request_id, "traceparent": origin.traceparent}
         fields |= {name: text for name, text in whence.items() if text}
@@ -181,6 +185,7 @@ class BatchStore:
             fingerprint=once and once.fingerprint,
             once_ttl_s=once and once.ttl_s,
             fields=flatten(fields),
+            file=file,
         )
         if holder is not None:
             raise Held(Holder.decode(holder))

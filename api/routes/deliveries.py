@@ -10,6 +10,7 @@ from api.deps import AdminCaller, JobId, ReadCaller, StateDep, SubmitCaller, aud
 from api.errors import documented
 from api.state import AppState
 from corelane.domain.api_keys import Caller
+from corelane.domain.batches import Batch
 from corelane.domain.ids import iso_time
 from corelane.domain.jobs import Job
 from corelane.errors import InvalidInput, NotFound
@@ -81,6 +82,19 @@ class JobNotice(BaseModel):
     type: str = Field(description="`job.completed` and the like.")
     timestamp: str = Field(description="When it happened.")
     data: Job = Field(description="The job as it stood then, with its results if they are small.")
+
+
+class BatchNotice(BaseModel):
+    """The body posted about a batch that is final."""
+
+    type: str = Field(description="`batch.completed` and the like.")
+    timestamp: str = Field(description="When it happened.")
+    data: Batch = Field(description="The batch as it stands then.")
+
+
+@posted.post("batch", responses={"default": {"description": "Tried again for a day; 410 ends it."}})
+async def batch_event(body: BatchNotice) -> None:
+    """Receive a batch's event, signed by the Standard Webhooks scheme. Respond with any 2xx."""
 
 
 @posted.post("job", responses={"default": {"description": "Tried again for a day; 410 ends it."}})

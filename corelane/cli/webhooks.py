@@ -1,4 +1,4 @@
-"""``corelane webhooks``: list a job's webhooks, and post one again."""
+"""``corelane webhooks``: list the webhooks of a job or batch, and post one again."""
 
 from typing import Annotated, Any
 
@@ -16,10 +16,10 @@ webhooks.add_typer(secrets, name="secrets")
 @webhooks.command("list")
 def list_deliveries(
     client: ServiceClient,
-    job: Annotated[str, typer.Argument(metavar="JOB", help="A job's id, or your own name of it.")],
+    job: Annotated[str, typer.Argument(metavar="JOB", help="A job's or batch's id, or your own name of a job.")],
     as_json: JsonOption = False,
 ) -> None:
-    """List the webhooks of a job, posted and still to be posted."""
+    """List the webhooks of a job or batch, posted and still to be posted."""
 
     def row(each: dict[str, Any]) -> tuple[str, ...]:
         state = (each["id"], each["event"], each["state"], str(each["attempt_count"]))

@@ -269,8 +269,15 @@ def cancel_batch(batch_id: str) -> Call[Batch]:
 
 
 def list_deliveries(job_id: str) -> Call[list[dict[str, Any]]]:
-    """List the webhooks of a job and the attempts to post them."""
+    """List the webhooks of a job, or of a batch, and the attempts to post them."""
+    if job_id.startswith("batch_"):
+        return list_batch_deliveries(job_id)
     return Call("GET", "/v1/jobs/{job_id}/deliveries", read_list, {"job_id": job_id})
+
+
+def list_batch_deliveries(batch_id: str) -> Call[list[dict[str, Any]]]:
+    """List the webhooks of a batch and the attempts to post them."""
+    return Call("GET", "/v1/batches/{batch_id}/deliveries", read_list, {"batch_id": batch_id})
 
 
 def redeliver(delivery_id: str) -> Call[dict[str, Any]]:

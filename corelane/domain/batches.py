@@ -4,13 +4,13 @@ A batch is a file of requests, one a line. Its results are a file of replies and
 """
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from corelane.domain.jobs import Metadata
+from corelane.domain.jobs import Metadata, Webhook
 from corelane.domain.usage import BatchUsage
-from corelane.domain.wire import Wire
+from corelane.domain.wire import Wire, at_most
 
 #: The purpose of uploaded files, of a batch's lines and of what an item names; and of files that a batch writes.
 Upload = Literal["batch", "user_data"]
@@ -29,6 +29,9 @@ BatchStatus = Literal[
 
 #: The final statuses: a batch in one of them does not change any more.
 FINAL = frozenset(("failed", "completed", "expired", "cancelled"))
+
+#: The events of a batch: it is final, with the status after the dot.
+BatchEvent = Literal["batch.completed", "batch.failed", "batch.cancelled", "batch.expired"]
 
 
 def window_s(text: str) -> int:
@@ -83,6 +86,14 @@ class FileDeleted(BaseModel):
     deleted: Literal[True] = True
 
 
+class BatchWebhook(Webhook):
+    """The URL that a batch's event is posted to, signed as those of jobs."""
+
+    events: Annotated[tuple[BatchEvent, ...], Field(min_length=1, max_length=4), at_most(4)] = Field(  # type: ignore[assignment]  # other events
+        get_args(BatchEvent), description="Events that are posted, once each; all if left out. A batch has one of them."
+    )
+
+
 class BatchRequest(Wire):
     """The body of ``POST /v1/batches``."""
 
@@ -99,6 +110,7 @@ class BatchRequest(Wire):
     output_expires_after: ExpiresAfter | None = Field(
         None, description="When the files that the batch writes are deleted, counted from when they are written."
     )
+    webhook: BatchWebhook | None = Field(None, description="Where to post the batch's end.")
 
 
 class RequestCounts(BaseModel):

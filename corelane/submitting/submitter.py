@@ -54,6 +54,12 @@ MANY_ROWS = 10_000
 #: The longest time after which a caller is asked to come back, in seconds.
 MAX_RETRY_AFTER_S = 3600
 
+#: Why a webhook is refused that would have no signature.
+UNSIGNED = (
+    "nothing signs your webhooks: create a secret of your own (POST /v1/webhook-secrets), or have the operator set "
+    "CORELANE_WEBHOOK_SECRET"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
@@ -161,15 +167,16 @@ class Submitter:
         if head.keep_s is not None and head.keep_s > settings.results_ttl_s:
             raise InvalidInput(f"`keep_s` is at most {settings.results_ttl_s} here (CORELANE_RESULTS_TTL_S)")
         if head.webhook is not None:
-            if settings.webhook_secret is None and not await self._store.signs_webhooks(owner):
-                raise WebhookRefused(
-                    "nothing signs your webhooks: create a secret of your own (POST /v1/webhook-secrets), or have the "
-                    "operator set CORELANE_WEBHOOK_SECRET"
-                )
-            await check_receiver(settings, head.webhook.url)
+            await self.check_webhook(head.webhook.url, owner)
         if head.output_url is not None:
             await self._check_url("output_url", head.output_url, owner)
         return await self._admit(head, owner, job)
+
+    async def check_webhook(self, url: str, owner: str) -> None:
+        """Raise WebhookRefused for a webhook that nothing would sign, or whose address may not be reached."""
+        if self._settings.webhook_secret is None and not await self._store.signs_webhooks(owner):
+            raise WebhookRefused(UNSIGNED)
+        await check_receiver(self._settings, url)
 
     async def _check_url(self, name: str, url: str, owner: str) -> None:
         """Let the plugin for inputs and outputs check a URL; raise UrlRefused if no plugin does."""

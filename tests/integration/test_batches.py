@@ -2,9 +2,11 @@
 
 import openai
 import pytest
+from standardwebhooks.webhooks import Webhook
 
 from tests.tools.batches import client_of, create, finished, line, lines_of, numbers
-from tests.tools.fleet import Fleet
+from tests.tools.fleet import WEBHOOK_SECRET, Fleet
+from tests.tools.receivers import receiver
 from tests.tools.waiting import eventually
 
 TOWER = "The Eiffel Tower was completed in March 1889 and is 330 metres tall. Gustave Eiffel's company built it."
@@ -38,6 +40,19 @@ def test_canceled_batch_ends_with_every_line_accounted_for(fleet: Fleet) -> None
         assert done.status == "cancelled"
         found = [lines_of(client, file) for file in (done.output_file_id, done.error_file_id) if file is not None]
     assert sorted(each["line"] for part in found for each in part) == list(range(1, 3001))
+
+
+def test_end_is_posted_as_openais_client_unwraps_it(fleet: Fleet) -> None:
+    with client_of(fleet) as client, receiver() as found:
+        batch = create(client, b"".join(numbers(0, 3)), extra_body={"webhook": {"url": found.url}})
+        eventually(lambda: len(found.posts) > 0)
+        [post] = found.posts
+        event = client.webhooks.unwrap(post.body, post.headers, secret=WEBHOOK_SECRET)
+        assert (event.type, event.data.id) == ("batch.completed", batch.id)
+        shown = Webhook(WEBHOOK_SECRET).verify(post.body, post.headers)["data"]
+        assert shown == fleet.api.get(f"/v1/batches/{batch.id}").json()
+        [delivery] = fleet.api.get(f"/v1/batches/{batch.id}/deliveries").json()["data"]
+    assert (delivery["id"], delivery["subject"]) == (post.headers["webhook-id"], batch.id)
 
 
 def test_clients_of_openai_are_told_what_is_wrong_in_their_own_form(fleet: Fleet) -> None:

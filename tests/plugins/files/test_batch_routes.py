@@ -52,6 +52,9 @@ def test_pages_of_batches_are_newest_first_and_the_owners_alone(api_of_two: Test
         ({"metadata": {"k": "x" * 513}}, 422, "metadata"),
         ({"output_expires_after": {"anchor": "created_at", "seconds": 1}}, 422, "3600"),
         ({"color": "red"}, 422, "color"),
+        ({"webhook": {"url": "https://10.0.0.1/hook"}}, 422, "CORELANE_WEBHOOK_SECRET"),
+        ({"webhook": {"url": "ftp://example.com"}}, 422, "webhook.url"),
+        ({"webhook": {"url": "https://example.com", "events": ["job.completed"]}}, 422, "batch.completed"),
     ],
 )
 def test_batch_that_cannot_be_is_refused(api: TestClient, changes: dict, status: int, said: str) -> None:

@@ -215,7 +215,8 @@ def test_keeper_killed_anywhere_is_followed_by_another_and_each_line_is_there_on
     bench: BatchBench, point: str
 ) -> None:
     core = bench.core("a/0")
-    batch = bench.begin(b"".join(line(f"c{n}", options={"top_k": 1 + n % 2}) for n in range(50)) + b"bad\n")
+    content = b"".join(line(f"c{n}", options={"top_k": 1 + n % 2}) for n in range(50)) + b"bad\n"
+    batch = bench.begin(content, webhook={"url": "https://example.com/hook"})
     if point == "batch.files_written":
         bench.steps()
         bench.answer(core)
@@ -237,6 +238,7 @@ run_batches(Settings(), '', bool)"""
     assert (done.status, done.request_counts.model_dump()) == ("completed", {"total": 51, "completed": 50, "failed": 1})
     assert [each["line"] for each in bench.lines(done.output_file_id)] == list(range(1, 51))
     assert {bench.get(job).total for job in done.jobs} == {25}
+    assert len(bench.raw.zrange(f"cl:deliveries:{batch}", 0, -1)) == 1
     # The plan and the items of the dead keeper, which nothing names yet, go with the next search for strays.
     assert len(bench.left_behind()) == (3 if point == "batch.planned" else 0)
 

@@ -101,6 +101,7 @@ async def start_batch(request: Request, state: StateDep, caller: SubmitCaller) -
 async def show_batch(batch_id: str, request: Request, state: StateDep, caller: ReadCaller, did: str = "") -> Response:
     """Show one batch."""
     shown = await about_batch(batch_id, state, caller)
+    shown["deliveries"] = (await api_batches.list_batch_deliveries(batch_id, state, caller)).data
     stream = None if shown["is_final"] else f"page=batch&id={batch_id}"
     return render(request, "batch.html", did=did, stream=stream, **shown)
 

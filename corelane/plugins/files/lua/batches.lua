@@ -36,11 +36,12 @@ define('begin_batch', function(ask)
   return false
 end)
 
--- step_batch{batch, holder, fence, from, to, ttl_ms, fields, files: [{id, ttl_ms, fields}…]}
---   → 1 if the step was taken, 0 if the status differs or another keeper has the lease
--- The files are registered. With ttl_ms above 0 the batch is final and forgotten after that time.
+-- step_batch{batch, holder, fence, from, to, ttl_ms, fields, files: [{id, ttl_ms, fields}…], event: {at_ms, url, data,
+--   headers}} → 1 if the step was taken, 0 if the status differs or another keeper has the lease
+-- The files are registered. With ttl_ms above 0 the batch is final and forgotten after that time; `event` announces it.
 define('step_batch', function(ask)
-  local key, now = keys.batch(ask.batch), now_ms()
+  local key, event = keys.batch(ask.batch), ask.event
+  local now = event and event.at_ms or now_ms()
   local fence = tonumber(call('HGET', keys.FENCES, keys.BATCHER) or nil)
   if call('GET', keys.BATCHER) ~= ask.holder or (fence or ask.fence) ~= ask.fence then return 0 end
   local status, owner = unpack(call('HMGET', key, 'status', 'owner'))
@@ -51,6 +52,10 @@ define('step_batch', function(ask)
   if ask.ttl_ms > 0 then
     call('ZREM', keys.BATCHING, ask.batch)
     call('ZADD', keys.RETIRING, now + ask.ttl_ms, ask.batch)
+  end
+  if event then
+    deliveries.schedule('batch.' .. ask.to, ask.batch, owner, event.url, now, ask.ttl_ms / 1000, 'data', event.data,
+      event.headers)
   end
   return 1
 end)

@@ -9,6 +9,7 @@ from api.errors import documented
 from api.reading import require_json
 from api.request_facts import REQUEST_FACTS
 from api.requests import JsonRequest
+from api.routes.deliveries import DeliveryList, describe
 from api.state import AppState
 from corelane.domain.api_keys import Caller
 from corelane.domain.batches import Batch, BatchList, BatchRequest
@@ -52,6 +53,8 @@ async def make_batch(
     if once is not None and (holder := await state.of(BatchStore).holder(once)) is not None:
         return (await replay(state, once, holder, response, caller)).describe()
     await require_input(state, body, caller, file)
+    if body.webhook is not None:
+        await state.jobs.submitter.check_webhook(body.webhook.url, caller.owner)
     batch = new_id("batch", cell=state.settings.cell)
     try:
         await state.of(BatchStore).begin(batch, caller.owner, body, once, REQUEST_FACTS.get(), file)
@@ -113,6 +116,13 @@ async def cancel_batch(batch_id: str, state: StateDep, caller: SubmitCaller) -> 
     await require_batch(state, batch_id, caller)
     await state.of(BatchStore).cancel(batch_id)
     return (await require_batch(state, batch_id, caller)).describe()
+
+
+@router.get("/{batch_id}/deliveries")
+async def list_batch_deliveries(batch_id: str, state: StateDep, caller: ReadCaller) -> DeliveryList:
+    """List the deliveries of a batch's webhook: sent, pending or given up."""
+    record = await require_batch(state, batch_id, caller)
+    return DeliveryList(data=[describe(found) for found in await state.deliveries.of(record.id)])
 
 
 async def require_batch(state: AppState, batch_id: str, caller: Caller) -> BatchRecord:

@@ -88,11 +88,12 @@ class BatchRecord:
     output_file: str | None = None
     error_file: str | None = None
     origin: RequestFacts = NO_REQUEST
+    webhook_url: str = ""
+    webhook_events: tuple[str, ...] = ()
 
     @classmethod
-    def parse(cls, batch: str, raw: Sequence[Any]) -> "BatchRecord":
+    def parse(cls, batch: str, values: Mapping[str, str]) -> "BatchRecord":
         """Read a batch's hash."""
-        values = texts(raw)
         groups = orjson.loads(values.get("groups", "[]"))
         times = {key[:-3]: int(value) for key, value in values.items() if key.endswith("_ms")}
         return cls(
@@ -120,6 +121,8 @@ class BatchRecord:
             output_file=values.get("output_file"),
             error_file=values.get("error_file"),
             origin=RequestFacts(values.get("request_id", ""), values.get("traceparent", "")),
+            webhook_url=values.get("webhook_url", ""),
+            webhook_events=tuple(values.get("webhook_events", "").split(",")),
         )
 
     @property
@@ -174,6 +177,8 @@ class BatchStore:
             **({} if expiry is None else {"output_ttl_s": expiry.seconds}),
             **({} if request.model is None else {"model": request.model}),
         }
+        if request.webhook is not None:
+            fields |= {"webhook_url": request.webhook.url, "webhook_events": ",".join(request.webhook.events)}
         whence = {"request_id": origin.request_id, "traceparent": origin.traceparent}
         fields |= {name: text for name, text in whence.items() if text}
         holder = await self._link.run(
@@ -207,7 +212,7 @@ class BatchStore:
     async def get_all(self, batches: Sequence[str]) -> list[BatchRecord]:
         """Read batches with their current counts; missing ones are left out."""
         raws = await self._link.many([("HGETALL", own_keys.batch(batch)) for batch in batches])
-        records = [BatchRecord.parse(batch, raw) for batch, raw in zip(batches, raws, strict=True) if raw]
+        records = [BatchRecord.parse(batch, texts(raw)) for batch, raw in zip(batches, raws, strict=True) if raw]
         jobs = [group.job for record in records if record.counts is None for group in record.groups]
         by_job = dict(
             zip(jobs, await self._link.many([("HMGET", keys.job(job), *JOB_FIELDS) for job in jobs]), strict=True)
@@ -246,9 +251,21 @@ class BatchStore:
         ttl_s: int = 0,
     ) -> bool:
         """Move a batch on from the status that was read; False if it has changed, or another keeper has the lease."""
-        texts = {
+        written = {
             key: value if isinstance(value, str) else orjson.dumps(value).decode() for key, value in fields.items()
         }
+        event = None
+        if ttl_s and f"batch.{to}" in record.webhook_events:
+            now_ms, origin = await self.now_ms(), record.origin
+            whence = {"x-request-id": origin.request_id, "traceparent": origin.traceparent}
+            values = texts(await self._link("HGETALL", own_keys.batch(record.id)))
+            ended = BatchRecord.parse(record.id, values | written | {"status": to, f"{to}_ms": str(now_ms)})
+            event = {
+                "at_ms": now_ms,
+                "url": record.webhook_url,
+                "data": ended.describe().model_dump_json(),
+                "headers": orjson.dumps({name: text for name, text in whence.items() if text}).decode(),
+            }
         moved = await self._link.run(
             "step_batch",
             batch=record.id,
@@ -256,8 +273,9 @@ class BatchStore:
             fence=self._fence,
             **{"from": record.status, "to": to},
             ttl_ms=ttl_s * 1000,
-            fields=flatten(texts),
+            fields=flatten(written),
             files=files,
+            event=event,
         )
         return bool(moved)
 

@@ -70,6 +70,7 @@ NOT_CALLED = {
     *(("get", "/v1/deliveries"), ("get", "/v1/deliveries/{delivery_id}"), ("get", "/v1/history")),
     ("post", "/v1/webhook-secrets/rotate"),  # that of the first secret, with `rotate`
     *(("get", "/livez"), ("get", "/v1/tasks"), ("get", "/info"), ("get", "/health")),
+    ("get", "/v1/batches/{batch_id}/output"),
     *(("post", path) for path in DIALECTS),
 }
 

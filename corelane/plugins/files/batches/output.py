@@ -1,11 +1,17 @@
 """The output of a batch: each line of the plan gets its outcome, in the output file or in the error file.
 
+While the batch runs, the outcomes that are there can be read, in the order of the plan.
+
 Both files have new ids, which become known only in the step that ends the batch. If the keeper dies before that step,
 or another keeper takes it first, nothing refers to the files, and they are deleted.
 """
 
-from collections.abc import AsyncIterator, Sequence
+import asyncio
+import heapq
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import orjson
@@ -13,18 +19,23 @@ import orjson
 from corelane.domain.batches import BatchError, BatchStatus, RequestCounts
 from corelane.domain.ids import new_id
 from corelane.domain.jobs import JobStatus
-from corelane.errors import Unavailable
+from corelane.errors import NotFound, ResultsDropped, Unavailable
 from corelane.plugins.files.batches.checking import PlannedLine
 from corelane.plugins.files.batches.tools import BatchTools
-from corelane.plugins.files.store.batches import BatchRecord, NewFile
+from corelane.plugins.files.store.batches import BatchRecord, BatchStore, NewFile
 from corelane.plugins.files.store.files import file_fields
-from corelane.store.file_storage import Writer
+from corelane.store.file_storage import Storage, Writer
+from corelane.store.item_files import ItemFiles, LineError, split_lines
 from corelane.store.jobs.records import JobRecord
+from corelane.store.jobs.store import JobStore
 from corelane.tasks.dialects import Told, plain
 from corelane.tasks.registry import DIALECTS
 
 #: Results read in one page.
 PAGE = 500
+
+#: Statuses of results that stay as they are, whatever becomes of the batch.
+ANSWERED = (JobStatus.SUCCEEDED, JobStatus.FAILED)
 
 #: Errors of lines without a result: first by the status of their batch, then by that of their job.
 UNANSWERED = {
@@ -87,76 +98,144 @@ async def _write(
     tools: BatchTools, record: BatchRecord, to: BatchStatus, output: "OutcomeFile", failures: "OutcomeFile"
 ) -> RequestCounts:
     """Write each line's outcome into one of the files; return the counts."""
-    counts, dialect = RequestCounts(), DIALECTS[record.endpoint]
-    jobs = [None if group.refused is not None else await tools.jobs.get(group.job) for group in record.groups]
-    sources = [outcomes(tools, job) for job in jobs]
-    for text in tools.plan_lines(record):
-        line = PlannedLine.decode(text)
-        counts.total += 1
-        code, job = line.error, None
-        if line.group is not None and line.group < len(sources):
-            job = jobs[line.group]
-            results = [await anext(sources[line.group], None) for _ in range(line.items)]
-            code = record.groups[line.group].refused or next(
-                filter(None, (error_of(each, to) for each in results)), None
-            )
-        elif code is None:
-            code = UNANSWERED.get(to, JOB_GONE)
-        if job is not None and code is None:
-            counts.completed += 1
-            told = Told(request_id(record.id, line), job.version)
-            output.add(outcome_line(record.id, line, dialect.reply(None, [each for each in results if each], told)))
-        else:
-            error = code or JOB_GONE
-            counts.failed += error not in UNANSWERED.values()
-            failures.add(outcome_line(record.id, line, None, error))
+    counts = RequestCounts()
+    async for page in outcome_pages(tools.jobs, record, tools.plan_lines(record), to):
+        errors = [error for _, error in page if error is not None]
+        counts.total += len(page)
+        counts.completed += len(page) - len(errors)
+        counts.failed += sum(error not in UNANSWERED.values() for error in errors)
+        output.add(b"".join(text for text, error in page if error is None))
+        failures.add(b"".join(text for text, error in page if error is not None))
         await tools.renew_lease()
     return counts
 
 
-async def outcomes(tools: BatchTools, record: JobRecord | None) -> AsyncIterator[Outcome]:
-    """Yield the stored results of a group's job in order; none if it does not exist."""
+async def outcome_pages(
+    jobs: JobStore, record: BatchRecord, plan: Iterable[bytes], to: BatchStatus | None, after: int = 0
+) -> AsyncIterator[list[tuple[bytes, LineError | None]]]:
+    """Yield the outcomes of the lines after a number, in the order of the plan: texts, with errors of failed lines.
+
+    ``to`` is the final status of the batch. If it is None, stop before the first line that has no outcome yet.
+    """
+    found = [None if group.refused is not None else await jobs.get(group.job) for group in record.groups]
+    at, planned = [0] * len(found), map(PlannedLine.decode, plan)
+    while lines := await asyncio.to_thread(cut_page, planned):
+        results = {}
+        for place, job in enumerate(found):
+            mine = [line for line in lines if line.group == place]
+            at[place] += sum(line.items for line in mine if line.number <= after)
+            count = sum(line.items for line in mine if line.number > after)
+            results[place] = iter(await read_outcomes(jobs, job, at[place], count))
+            at[place] += count
+        new = [line for line in lines if line.number > after]
+        yield (page := await asyncio.to_thread(tell, record, found, to, new, results))
+        if len(page) < len(new):
+            return
+
+
+def cut_page(planned: Iterator[PlannedLine]) -> list[PlannedLine]:
+    """Take the next lines of a plan, until they have ``PAGE`` items."""
+    lines, items = list[PlannedLine](), 0
+    while items < PAGE and (line := next(planned, None)) is not None:
+        lines.append(line)
+        items += line.items
+    return lines
+
+
+async def read_outcomes(jobs: JobStore, record: JobRecord | None, at: int, count: int) -> list[Outcome]:
+    """Read the results of a group's job from an item on; fewer than ``count`` if the rest has none."""
     if record is None:
-        return
-    for _ in range(record.dropped):
-        yield {"status": "dropped"}
-    at = record.dropped
-    while page := await tools.jobs.results(record, at, PAGE):
-        for result in page:
-            yield result
-        at += len(page)
+        return []
+    dropped = max(0, min(count, record.dropped - at))
+    gone: list[Outcome] = [{"status": "dropped"}] * dropped
+    return gone + await jobs.results(record, at + dropped, count - dropped)
 
 
-def error_of(result: Outcome, to: BatchStatus) -> tuple[str, str] | None:
+def tell(
+    record: BatchRecord,
+    jobs: Sequence[JobRecord | None],
+    to: BatchStatus | None,
+    lines: Iterable[PlannedLine],
+    results: Mapping[int, Iterator[Outcome]],
+) -> list[tuple[bytes, LineError | None]]:
+    """Return the outcomes of lines as for ``outcome_pages``; ``results`` has the next ones of each group."""
+    told, dialect = list[tuple[bytes, LineError | None]](), DIALECTS[record.endpoint]
+    for line in lines:
+        error, job = line.error, None
+        if line.group is not None and line.group in results:
+            job, error = jobs[line.group], record.groups[line.group].refused
+            found = [next(results[line.group], None) for _ in range(line.items)]
+            if to is None and error is None and not all(each and each["status"] in ANSWERED for each in found):
+                break
+            error = error or next(filter(None, (error_of(each, to) for each in found)), None)
+        elif error is None:
+            error = UNANSWERED.get(to or "", JOB_GONE)
+        if job is not None and error is None:
+            known = Told(request_id(record.id, line), job.version)
+            text = outcome_line(record.id, line, dialect.reply(None, [each for each in found if each], known))
+        else:
+            text = outcome_line(record.id, line, None, error := error or JOB_GONE)
+        told.append((text, error))
+    return told
+
+
+def error_of(result: Outcome, to: BatchStatus | None) -> LineError | None:
     """Return the error of a line without a result; None if the line has one."""
     if result is None:
-        return UNANSWERED.get(to, JOB_GONE)
+        return UNANSWERED.get(to or "", JOB_GONE)
     status = result["status"]
     if status == JobStatus.SUCCEEDED:
         return None
     if status == "dropped":
         return DROPPED
     if (to, status) in (("cancelled", "canceled"), ("expired", "expired"), ("cancelled", "expired")):
-        return UNANSWERED[to]
+        return UNANSWERED[to or ""]
     if result["error"] is not None:
         return result["error"]["code"], result["error"]["detail"]
     return JOB_ENDED.get(JobStatus(status), JOB_GONE)
 
 
+async def growing_lines(
+    jobs: JobStore, batches: BatchStore, files: ItemFiles, record: BatchRecord, after: int
+) -> AsyncIterator[bytes]:
+    """Yield pages of the outcomes that an open batch has after a line; none of what it lost because it ended."""
+    plan = files.lines(record.plan, ()) if record.plan is not None else ()
+    with suppress(NotFound, ResultsDropped):
+        async for page in outcome_pages(jobs, record, plan, None, after):
+            # The results are dropped after the batch has ended, so what was read while it is open is whole.
+            if not any(not now.is_final for now in await batches.get_all([record.id])):
+                return
+            yield b"".join(text for text, _ in page)
+
+
+def final_lines(storage: Storage, record: BatchRecord, after: int) -> Iterator[bytes]:
+    """Return pages of the outcomes in both files of a batch after a line; raise NotFound if a file was deleted."""
+    files = [storage.read(file) for file in (record.output_file, record.error_file) if file is not None]
+    lines = (text for number, text in heapq.merge(*map(numbered, files)) if number > after)
+    return iter(lambda: b"".join(islice(lines, PAGE)), b"")
+
+
+def numbered(content: Iterator[bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of a file that a batch wrote, each with the number of its line in the input."""
+    for text in split_lines(lambda _: next(content, b""), 0):
+        yield orjson.loads(text)["line"], text
+
+
 @dataclass
 class OutcomeFile:
-    """A file that is created with its first line; without lines it is not created."""
+    """A file that is created with its first lines; without any it is not created."""
 
     tools: BatchTools
     writer: Writer | None = None
     size: int = 0
 
-    def add(self, line: bytes) -> None:
-        """Write one more line."""
-        if self.writer is None:
+    def add(self, lines: bytes) -> None:
+        """Write more lines."""
+        if self.writer is None and lines:
             self.writer = self.tools.storage.create(new_id("file", cell=self.tools.settings.cell))
-        self.writer.write(line)
-        self.size += len(line)
+        if self.writer is not None:
+            self.writer.write(lines)
+        self.size += len(lines)
 
     def close(self, record: BatchRecord, name: str) -> NewFile | None:
         """Complete the file in the storage; return its record, or None without lines."""
@@ -173,7 +252,7 @@ class OutcomeFile:
             self.writer.discard()
 
 
-def outcome_line(batch: str, line: PlannedLine, body: Any, error: tuple[str, str] | None = None) -> bytes:
+def outcome_line(batch: str, line: PlannedLine, body: Any, error: LineError | None = None) -> bytes:
     """Return a line of the output file, with the reply as the dialect's route returns it, or of the error file."""
     request = request_id(batch, line)
     outcome = {

@@ -1,13 +1,15 @@
 """Batches: create, read, list, cancel. The keeper runs them (``corelane.plugins.files.batches.task``)."""
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
+from starlette.responses import StreamingResponse
 
 from api.deps import IdempotencyKey, ReadCaller, StateDep, SubmitCaller
 from api.errors import documented
 from api.reading import require_json
-from api.request_facts import REQUEST_FACTS
+from api.request_facts import NDJSON, REQUEST_FACTS
 from api.requests import JsonRequest
 from api.routes.deliveries import DeliveryList, describe
 from api.state import AppState
@@ -16,10 +18,12 @@ from corelane.domain.batches import Batch, BatchList, BatchRequest
 from corelane.domain.ids import is_id, new_id
 from corelane.errors import InvalidInput, NotFound
 from corelane.log import get_logger
-from corelane.plugins.files.routes.files import page_of, require_file
+from corelane.plugins.files.batches.output import final_lines, growing_lines
+from corelane.plugins.files.routes.files import in_threads, page_of, require_file
 from corelane.plugins.files.routes.inline import BatchReader
 from corelane.plugins.files.store.batches import BatchRecord, BatchStore, NewFile
 from corelane.store.file_storage import Storage
+from corelane.store.item_files import ItemFiles
 from corelane.store.jobs.idempotency import Held, Holder, Once, by_key, start_fingerprint
 from corelane.tasks.registry import DIALECTS
 
@@ -116,6 +120,29 @@ async def cancel_batch(batch_id: str, state: StateDep, caller: SubmitCaller) -> 
     await require_batch(state, batch_id, caller)
     await state.of(BatchStore).cancel(batch_id)
     return (await require_batch(state, batch_id, caller)).describe()
+
+
+@router.get(
+    "/{batch_id}/output",
+    response_class=StreamingResponse,
+    responses={200: {"content": {NDJSON: {"schema": {"type": "string"}}}}},
+)
+async def read_output(
+    batch_id: str,
+    state: StateDep,
+    caller: ReadCaller,
+    after: Annotated[int, Query(ge=0, description="The `line` of the last one that you have.")] = 0,
+) -> StreamingResponse:
+    """Stream the lines that are answered or failed by now, in the order of the input, up to the first that is not.
+
+    Once the batch is final, these are the lines of its output file and its error file.
+    """
+    record = await require_batch(state, batch_id, caller)
+    if record.is_final:
+        lines = in_threads(await asyncio.to_thread(final_lines, state.of(Storage), record, after))
+    else:
+        lines = growing_lines(state.store, state.of(BatchStore), ItemFiles(state.settings), record, after)
+    return StreamingResponse(lines, media_type=NDJSON)
 
 
 @router.get("/{batch_id}/deliveries")

@@ -77,29 +77,16 @@ class DeliveryList(BaseModel):
 
 
 class JobNotice(BaseModel):
-    """The body posted about a job. Each type is posted once, under its own `webhook-id`."""
+    """The body posted about a job or batch. Each type is posted once, under its own `webhook-id`."""
 
-    type: str = Field(description="`job.completed` and the like.")
+    type: str = Field(description="`job.completed`, `batch.completed` and the like.")
     timestamp: str = Field(description="When it happened.")
-    data: Job = Field(description="The job as it stood then, with its results if they are small.")
-
-
-class BatchNotice(BaseModel):
-    """The body posted about a batch that is final."""
-
-    type: str = Field(description="`batch.completed` and the like.")
-    timestamp: str = Field(description="When it happened.")
-    data: Batch = Field(description="The batch as it stands then.")
-
-
-@posted.post("batch", responses={"default": {"description": "Tried again for a day; 410 ends it."}})
-async def batch_event(body: BatchNotice) -> None:
-    """Receive a batch's event, signed by the Standard Webhooks scheme. Respond with any 2xx."""
+    data: Job | Batch = Field(description="The job as it stood then, with its results if they are small; or the batch.")
 
 
 @posted.post("job", responses={"default": {"description": "Tried again for a day; 410 ends it."}})
 async def job_event(body: JobNotice) -> None:
-    """Receive a job's event, signed by the Standard Webhooks scheme. Respond with any 2xx."""
+    """Receive an event of a job or batch, signed by the Standard Webhooks scheme. Respond with any 2xx."""
 
 
 async def get_delivery_id(delivery_id: Annotated[str, Path(description="The delivery's id.")]) -> str:

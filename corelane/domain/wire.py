@@ -88,8 +88,7 @@ class Open(BaseModel):
 
 def with_few_unknown(model: type[BaseModel], value: Any) -> Any:
     """Return a value with only the first unknown fields: pydantic would report each of them."""
-    is_open = model.model_config.get("extra") == "allow"
-    if is_open or not isinstance(value, dict) or len(value) <= len(model.model_fields) + MOST_UNKNOWN:
+    if not isinstance(value, dict) or len(value) <= MOST_UNKNOWN or model.model_config.get("extra") == "allow":
         return value
     known = {field.alias or name for name, field in model.model_fields.items()} | model.model_fields.keys()
     unknown = set(islice((name for name in value if name not in known), MOST_UNKNOWN))

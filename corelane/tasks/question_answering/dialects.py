@@ -5,6 +5,7 @@ answers, or several inputs, give lists. If "no answer" is allowed, it is an answ
 """
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -26,7 +27,7 @@ class LineBody(Wire):
     question: Text = Field(description="The question.")
     context: Text = Field(description="The passage the answer is taken from, of any length.")
     model: str = Field("default", min_length=1, max_length=200, description="A model version, name or alias.")
-    options: AnswerOptions = Field(default_factory=AnswerOptions, description="How the question is answered.")
+    options: AnswerOptions = Field(default_factory=cache(AnswerOptions), description="How the question is answered.")
 
     @property
     def item(self) -> Question:

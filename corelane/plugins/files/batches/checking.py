@@ -114,6 +114,9 @@ class Sorter:
         #: The groups, in the order of their first lines, and their places by model and options.
         self.groups: list[LineGroup] = []
         self._places: dict[tuple[str, str], int] = {}
+        #: The options of the line before, and their stored form: most lines have the same.
+        self._options: tuple[type, dict[str, Any]] | None = None
+        self._stored = ""
         #: The number of lines read, the number of lines that cannot be asked, and the errors of the first of them.
         self.lines = self.bad = 0
         #: The number of items of all lines. OpenAI bounds it as it does the number of lines.
@@ -159,7 +162,7 @@ class Sorter:
         value = read_line(self._settings, line)
         if not isinstance(value, dict):
             raise InvalidInput("the line is not a JSON object")
-        if item_fields() & value.keys() and not {"custom_id", "body"} & value.keys():
+        if "custom_id" not in value and "body" not in value and item_fields() & value.keys():
             raise InvalidInput(FOR_THE_COMMAND)
         return value
 
@@ -179,7 +182,10 @@ class Sorter:
             asked = (Predict(task) if task else self._dialect).read(body)
         except ValidationError as error:
             raise InvalidInput(f"{first_fault(error, self._form)}; a body is such as {self._example}") from None
-        options = stored_options(asked.options).decode()
+        kind = type(asked.options), vars(asked.options)
+        if kind != self._options:
+            self._options, self._stored = kind, stored_options(asked.options).decode()
+        options = self._stored
         place = self._places.get((model, options), len(self.groups))
         if place < len(self.groups):
             checker = self.groups[place].checker

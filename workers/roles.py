@@ -38,12 +38,13 @@ def loops_by_queue(celery: Celery, settings: Settings) -> LoopsByQueue:
 
     def keeping() -> list[Loop]:
         bell, tracer = bell_envelope(celery), tracer_of("keeper", settings)
+        feed = feeding(settings, bell, outage)
         return [
             sweeping(celery, settings, bell, outage, tracer),
-            feeding(settings, bell, outage),
+            feed,
             watching(settings, outage),
             flushing(settings, "keeper", outage),
-            *of_plugins(KEEPER_QUEUE, LoopTools(settings, bell, outage, tracer)),
+            *of_plugins(KEEPER_QUEUE, LoopTools(settings, bell, outage, tracer, feed.wake.set)),
         ]
 
     def posting() -> list[Loop]:

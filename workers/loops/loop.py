@@ -51,6 +51,8 @@ class LoopTools:
     #: Logs that Redis cannot be reached; the loops of a process share it.
     outage: Outage
     tracer: Tracer | None
+    #: Has the loop that feeds large jobs go round now, if this process has it.
+    feed: Callable[[], object] = bool
 
 
 class Loop:
@@ -76,7 +78,8 @@ class Loop:
         self.rounds = 0
         self._begin, self._end, self._pause_s, self._outage = begin, end, pause_s, outage
         self._round: Round | None = None
-        self._wake = threading.Event()
+        #: Ends the pause before the next round.
+        self.wake = threading.Event()
         #: Set once the loop was asked to stop; long rounds check it.
         self.over = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -88,7 +91,7 @@ class Loop:
     def ask_to_stop(self) -> None:
         """Let the round in progress be the last."""
         self.over.set()
-        self._wake.set()
+        self.wake.set()
 
     def join(self, timeout_s: float) -> bool:
         """Wait for the end; return whether the thread ended in time."""
@@ -100,8 +103,8 @@ class Loop:
             # A connection that died while idle is noticed at its next use, so only the second failure is an outage.
             pause_s = self._pause_s if self._go_round() or self._go_round(is_second=True) else RETRY_S
             self.rounds += 1
-            self._wake.wait(pause_s)
-            self._wake.clear()
+            self.wake.wait(pause_s)
+            self.wake.clear()
         self._end()
 
     def _go_round(self, *, is_second: bool = False) -> bool:

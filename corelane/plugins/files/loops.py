@@ -19,10 +19,10 @@ def batching(tools: LoopTools) -> Loop:
         link = Link(settings.redis_url)
         return lambda: (
             link.read(lambda read: BatchStore(read).has_work(name))
-            and run_batches(settings, tools.bell, loop.over.is_set, name, tools.tracer)
+            and run_batches(settings, tools.bell, loop.over.is_set, name, tools.tracer, tools.feed)
         )
 
-    loop = Loop("batches", begin, pause_s=SWEEP_S, outage=tools.outage, must_move=False)
+    loop = Loop("batches", begin, pause_s=SWEEP_S / 5, outage=tools.outage, must_move=False)
     return loop
 
 

@@ -41,11 +41,11 @@ class BatchBench(Bench):
         )
         return file
 
-    def begin(self, content: bytes, window: str = "24h", **more: Any) -> str:
-        batch, file = new_id("batch"), self.keep(content)
+    def begin(self, content: bytes, window: str = "24h", owner: str = "ann", **more: Any) -> str:
+        batch, file = new_id("batch"), self.keep(content, owner)
         given = {"endpoint": "/v1/answers"} | more
         request = BatchRequest(input_file_id=file, completion_window=window, **given)
-        self.in_context(lambda context: context.batches.begin(batch, "ann", request))
+        self.in_context(lambda context: context.batches.begin(batch, owner, request))
         return batch
 
     def in_context(self, action: Callable[[BatchTools], Awaitable[Found]], name: str = "keeper") -> Found:

@@ -45,11 +45,12 @@ async def read_input(tools: BatchTools, record: BatchRecord) -> dict[str, Any]:
         if isinstance(DIALECTS[record.endpoint], Predict):
             sorter.task_of = cache(lambda model: asyncio.run_coroutine_threadsafe(find(model), loop))  # errors, too
         async for block in sorter.blocks(tools.storage.read(record.input_file)):
-            plan.write(b"".join(line.encode() for line in block))
+            await asyncio.to_thread(plan.write, b"".join(line.encode() for line in block))
             await tools.renew_lease()
         if (refusal := sorter.refusal) is not None:
             raise InputRefused([BatchError(code=refusal[0], message=refusal[1])])
         groups = [asdict(group.finish()) for group in sorter.groups]
+        await asyncio.to_thread(stack.close)
     await tools.renew_lease()  # a slow storage may take longer to complete the files than the lease lasts
     if sorter.bad == sorter.lines:
         raise InputRefused(sorter.errors, plan_name)
@@ -94,3 +95,4 @@ async def _submit(tools: BatchTools, record: BatchRecord, place: int, group: Gro
     file = ItemFile(tools.items_name(group.job), group.items, group.tokens)
     submission = Submission(head, record.owner, file=file, id=group.job, request=record.origin)
     await tools.submitter.submit(submission, admission)
+    tools.feed()

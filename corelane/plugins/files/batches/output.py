@@ -1,7 +1,5 @@
 """The output of a batch: each line of the plan gets its outcome, in the output file or in the error file.
 
-While the batch runs, the outcomes that are there can be read, in the order of the plan.
-
 Both files have new ids, which become known only in the step that ends the batch. If the keeper dies before that step,
 or another keeper takes it first, nothing refers to the files, and they are deleted.
 """
@@ -57,7 +55,8 @@ async def conclude(tools: BatchTools, record: BatchRecord, to: BatchStatus, erro
     output, failures, is_kept = OutcomeFile(tools), OutcomeFile(tools), False
     try:
         counts = await _write(tools, record, to, output, failures)
-        files = [each.close(record, name) for each, name in ((output, "output"), (failures, "errors"))]
+        named = ((output, "output"), (failures, "errors"))
+        files = [await asyncio.to_thread(each.close, record, name) for each, name in named]
         await tools.renew_lease()  # a slow storage may take longer to complete the files than the lease lasts
         fields: dict[str, Any] = {"counts": counts.model_dump()}
         if (now := await tools.batches.get(record.id)) is not None and now.used is not None:
@@ -81,7 +80,7 @@ async def conclude(tools: BatchTools, record: BatchRecord, to: BatchStatus, erro
         return False
     for group in record.groups:
         await tools.jobs.drop_final(group.job)
-    tools.clear(record)
+    await asyncio.to_thread(tools.clear, record)
     return True
 
 
@@ -99,46 +98,46 @@ async def _write(
 ) -> RequestCounts:
     """Write each line's outcome into one of the files; return the counts."""
     counts = RequestCounts()
-    async for page in outcome_pages(tools.jobs, record, tools.plan_lines(record), to):
+    async for page in outcome_pages(tools.jobs, tools.item_files, record, to):
         errors = [error for _, error in page if error is not None]
         counts.total += len(page)
         counts.completed += len(page) - len(errors)
         counts.failed += sum(error not in UNANSWERED.values() for error in errors)
-        output.add(b"".join(text for text, error in page if error is None))
-        failures.add(b"".join(text for text, error in page if error is not None))
+        await asyncio.to_thread(output.add, b"".join(text for text, error in page if error is None))
+        await asyncio.to_thread(failures.add, b"".join(text for text, error in page if error is not None))
         await tools.renew_lease()
     return counts
 
 
 async def outcome_pages(
-    jobs: JobStore, record: BatchRecord, plan: Iterable[bytes], to: BatchStatus | None, after: int = 0
+    jobs: JobStore, files: ItemFiles, record: BatchRecord, to: BatchStatus | None, after: int = 0
 ) -> AsyncIterator[list[tuple[bytes, LineError | None]]]:
     """Yield the outcomes of the lines after a number, in the order of the plan: texts, with errors of failed lines.
 
     ``to`` is the final status of the batch. If it is None, stop before the first line that has no outcome yet.
     """
     found = [None if group.refused is not None else await jobs.get(group.job) for group in record.groups]
-    at, planned = [0] * len(found), map(PlannedLine.decode, plan)
-    while lines := await asyncio.to_thread(cut_page, planned):
-        results = {}
+    at, results = [0] * len(found), dict[int, Iterator[Outcome]]()
+    plan = map(PlannedLine.decode, files.lines(record.plan, ())) if record.plan is not None else iter(())
+    while lines := await asyncio.to_thread(cut_page, plan):
+        new = [line for line in lines if line.number > after]
         for place, job in enumerate(found):
             mine = [line for line in lines if line.group == place]
-            at[place] += sum(line.items for line in mine if line.number <= after)
             count = sum(line.items for line in mine if line.number > after)
-            results[place] = iter(await read_outcomes(jobs, job, at[place], count))
-            at[place] += count
-        new = [line for line in lines if line.number > after]
+            at[place] += sum(line.items for line in mine)
+            results[place] = iter(await read_outcomes(jobs, job, at[place] - count, count))
         yield (page := await asyncio.to_thread(tell, record, found, to, new, results))
         if len(page) < len(new):
             return
 
 
 def cut_page(planned: Iterator[PlannedLine]) -> list[PlannedLine]:
-    """Take the next lines of a plan, until they have ``PAGE`` items."""
+    """Take the next lines of a plan, until they have ``PAGE`` items; none if the plan was deleted."""
     lines, items = list[PlannedLine](), 0
-    while items < PAGE and (line := next(planned, None)) is not None:
-        lines.append(line)
-        items += line.items
+    with suppress(NotFound):
+        while items < PAGE and (line := next(planned, None)) is not None:
+            lines.append(line)
+            items += line.items
     return lines
 
 
@@ -199,9 +198,8 @@ async def growing_lines(
     jobs: JobStore, batches: BatchStore, files: ItemFiles, record: BatchRecord, after: int
 ) -> AsyncIterator[bytes]:
     """Yield pages of the outcomes that an open batch has after a line; none of what it lost because it ended."""
-    plan = files.lines(record.plan, ()) if record.plan is not None else ()
-    with suppress(NotFound, ResultsDropped):
-        async for page in outcome_pages(jobs, record, plan, None, after):
+    with suppress(ResultsDropped):
+        async for page in outcome_pages(jobs, files, record, None, after):
             # The results are dropped after the batch has ended, so what was read while it is open is whole.
             if not any(not now.is_final for now in await batches.get_all([record.id])):
                 return

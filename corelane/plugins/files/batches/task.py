@@ -34,8 +34,12 @@ log = get_logger(__name__)
 #: A run ends after this time, in seconds, so that files are cleaned up between runs.
 RUN_S = 60
 
-#: Pause while no batch can take a step, in seconds.
-IDLE_PAUSE_S = 0.2
+#: Seconds between looks for more open batches; the least pause of an owner whose batches can take no step, and its
+#: ratio to the time of looking at them, for each owner.
+LOOK_S, IDLE_PAUSE_S, IDLE_SHARE = 0.2, 0.05, 5
+
+#: Steps taken at the same time, each of another owner; and of an owner before its batches are looked at again.
+STEPS_AT_ONCE, MOST_STEPS = 8, 10
 
 #: Seconds until a batch that could not continue is tried again; and the unforeseen errors after which it fails.
 RETRY_S, MAX_FAILURES = 5.0, 3
@@ -48,12 +52,17 @@ TIDY_S = STRAY_AGE_S = 24 * 3600
 
 
 def run_batches(
-    settings: Settings, bell: str, should_stop: Callable[[], bool], name: str = "", tracer: Tracer | None = None
+    settings: Settings,
+    bell: str,
+    should_stop: Callable[[], bool],
+    name: str = "",
+    tracer: Tracer | None = None,
+    feed: Callable[[], object] = bool,
 ) -> int:
     """Run batches until none is open; return the number of steps. Raise Unavailable if Redis is unreachable.
 
     ``name`` is unique among the holders of the lease (generated if not given). A holder that returns after an error
-    still has its lease.
+    still has its lease. ``feed`` is called when a job was submitted.
     """
 
     async def run() -> int:
@@ -61,7 +70,7 @@ def run_batches(
         jobs, storage = JobStore(link, settings, bell), open_storage(settings.files_url, settings.files_root)
         submitter = Submitter(jobs, Fleet(link), settings, tracer)
         holder = name or uuid4().hex
-        tools = BatchTools(holder, settings, jobs, submitter, BatchStore(link), FileStore(link), storage)
+        tools = BatchTools(holder, settings, jobs, submitter, BatchStore(link), FileStore(link), storage, feed)
         try:
             return await BatchRunner(tools).run(should_stop)
         finally:
@@ -71,38 +80,62 @@ def run_batches(
 
 
 class BatchRunner:
-    """Takes all open batches from step to step."""
+    """Takes all open batches from step to step: those of each owner in a task, so none waits behind another's."""
 
     def __init__(self, tools: BatchTools) -> None:
         self._tools = tools
         #: When a batch may be tried again, and how many unforeseen errors it had, by its id.
         self._not_before: dict[str, float] = {}
         self._failures: dict[str, int] = {}
+        self._room = asyncio.Semaphore(STEPS_AT_ONCE)
+        #: The ids of open batches by their owners, and how many steps were taken.
+        self._open: dict[str, list[str]] = {}
+        self._steps = 0
 
     async def run(self, should_stop: Callable[[], bool]) -> int:
         """Take steps until no batch is open, the time is over, or the lease is lost; return how many."""
-        tools, steps, held_s = self._tools, 0, float("-inf")
+        tools, held_s = self._tools, float("-inf")
         deadline = time.monotonic() + RUN_S
+        serving: dict[str, asyncio.Task[None]] = {}
         try:
             if await tools.batches.take_turn(tools.name):
                 await self._clean()
             while not should_stop() and time.monotonic() < deadline and await tools.batches.take_turn(tools.name):
-                tools.renewed_s = time.monotonic()
-                records = await tools.batches.open_batches()
-                if not records:
+                began_s = tools.renewed_s = time.monotonic()
+                self._open = await tools.batches.open_by_owner()
+                if not self._open:
                     break
-                if time.monotonic() - held_s > HOLD_S:
+                if began_s - held_s > HOLD_S:
+                    records = await tools.batches.open_batches()
                     jobs = [group.job for record in records for group in record.groups if group.refused is None]
                     await tools.batches.hold_results(jobs, tools.settings.results_ttl_s)
-                    held_s = time.monotonic()
-                moved = sum([await self._step(record) for record in records])
-                steps += moved
-                if not moved:
-                    await asyncio.sleep(IDLE_PAUSE_S)
+                    held_s = began_s
+                serving |= {owner: asyncio.create_task(self._serve(owner)) for owner in self._open.keys() - serving}
+                await asyncio.wait(serving.values(), timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                for owner in [owner for owner, task in serving.items() if task.done()]:
+                    serving.pop(owner).result()
         except LeaseLost as error:
             log.info("batches_left_to_another", detail=error.detail)
+        finally:
+            # A step that is cut off may have ended its batch, so each is waited for.
+            self._open = {}
+            await asyncio.gather(*serving.values(), return_exceptions=True)
         await tools.batches.end_turn(tools.name)
-        return steps
+        return self._steps
+
+    async def _serve(self, owner: str) -> None:
+        """Take steps of an owner's open batches until there are none; those that have jobs go first."""
+        while batches := self._open.get(owner):
+            began_s, moved = time.monotonic(), 0
+            records = await self._tools.batches.get_all(batches)
+            for record in sorted(records, key=lambda record: record.status == "validating"):
+                if owner not in self._open or moved > MOST_STEPS + len(batches) // MOST_STEPS:
+                    break
+                async with self._room:
+                    moved += not record.is_final and await self._step(record)
+            self._steps += moved
+            if not moved:
+                await asyncio.sleep(max(IDLE_PAUSE_S, IDLE_SHARE * len(self._open) * (time.monotonic() - began_s)))
 
     async def _step(self, record: BatchRecord) -> bool:
         """Take one step of a batch; return whether it advanced."""
@@ -113,7 +146,7 @@ class BatchRunner:
         except (StoreUnavailable, LeaseLost):
             raise
         except NotReady:
-            self._not_before[record.id] = time.monotonic() + IDLE_PAUSE_S * 5
+            self._not_before[record.id] = time.monotonic() + LOOK_S * 5
         except (CorelaneError, OSError) as error:
             log.warning("batch_waits", batch_id=record.id, detail=str(error))
             self._not_before[record.id] = time.monotonic() + RETRY_S
@@ -163,17 +196,15 @@ async def step(tools: BatchTools, record: BatchRecord) -> bool:
         return await end(tools, record, "cancelled")
     if record.status == "validating":
         return await _validate(tools, record)
-    jobs = [await tools.jobs.get(group.job) for group in record.groups if group.refused is None]
-    if any(job is not None and not job.status.is_final for job in jobs):
+    if not all(status.is_final for status in record.statuses):
         return False
     if record.status == "in_progress":
         return await tools.batches.step(record, tools.name, "finalizing", {})
-    is_expired = any(job is not None and job.status is JobStatus.EXPIRED for job in jobs)
-    return await end(tools, record, "expired" if is_expired else "completed")
+    return await end(tools, record, "expired" if JobStatus.EXPIRED in record.statuses else "completed")
 
 
 async def _validate(tools: BatchTools, record: BatchRecord) -> bool:
-    """Read the input; in a later step, submit its groups."""
+    """Read the input, if that was not done before, and submit its groups."""
     now_ms = await tools.batches.now_ms()
     if now_ms >= record.expires_ms:
         return await end(tools, record, "expired")
@@ -185,7 +216,10 @@ async def _validate(tools: BatchTools, record: BatchRecord) -> bool:
         except NotFound:
             sentence = f"the file {record.input_file} was deleted before it was read"
             return await end(tools, record, "failed", [BatchError(code="file_not_found", message=sentence)])
-        return await tools.batches.step(record, tools.name, "validating", found)
+        if not await tools.batches.step(record, tools.name, "validating", found):
+            return False
+        [record] = await tools.batches.get_all([record.id])
+        return await step(tools, record)
     try:
         groups_now = await submit_groups(tools, record, now_ms)
     except VersionClosed:
@@ -200,7 +234,7 @@ async def _validate(tools: BatchTools, record: BatchRecord) -> bool:
 
 async def end(tools: BatchTools, record: BatchRecord, to: BatchStatus, errors: Sequence[BatchError] = ()) -> bool:
     """Write a batch's files, end it and log it; return whether it was ended here."""
-    if not tools.has_plan(record):
+    if not await asyncio.to_thread(tools.has_plan, record):
         sentence = "this batch's plan was lost; what was answered stands in its jobs' results"
         record, to = replace(record, plan=None, groups=()), "failed"
         errors = [BatchError(code="items_lost", message=sentence)]

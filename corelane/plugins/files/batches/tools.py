@@ -6,11 +6,11 @@ folder of large jobs' items.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from corelane.errors import NotFound, StorageFailed, Unavailable
+from corelane.errors import StorageFailed, Unavailable
 from corelane.plugins.files.settings import FilesFields
 from corelane.plugins.files.store.batches import BATCHER, BatchRecord, BatchStore
 from corelane.plugins.files.store.files import FileStore
@@ -44,6 +44,8 @@ class BatchTools:
     batches: BatchStore
     files: FileStore
     storage: Storage
+    #: Has the items of new jobs fed now.
+    feed: Callable[[], object] = bool
     renewed_s: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
@@ -77,12 +79,6 @@ class BatchTools:
     def has_plan(self, record: BatchRecord) -> bool:
         """Return whether a batch's plan, if it needs one, exists."""
         return record.plan is None or self.item_files.exists(record.plan)
-
-    def plan_lines(self, record: BatchRecord) -> Iterator[bytes]:
-        """Yield the lines of a batch's plan; none if it was deleted, or if the batch never got one."""
-        if record.plan is not None:
-            with suppress(NotFound):
-                yield from self.item_files.lines(record.plan, ())
 
     def clear(self, record: BatchRecord) -> None:
         """Delete the plan of a batch."""

@@ -20,6 +20,7 @@ from corelane.domain.batches import (
     RequestCounts,
     window_s,
 )
+from corelane.domain.jobs import JobStatus
 from corelane.domain.request_facts import NO_REQUEST, RequestFacts
 from corelane.domain.usage import Used
 from corelane.plugins.files.store import keys as own_keys
@@ -32,7 +33,7 @@ from corelane.store.link.replicas import ReplicaGate
 #: The right to run batches. A keeper that has not extended it for this long is considered dead.
 BATCHER = Lease(own_keys.BATCHER, ttl_ms=10_000)
 
-JOB_FIELDS = ("succeeded", "failed", "usage")
+JOB_FIELDS = ("succeeded", "failed", "usage", "status")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,8 @@ class BatchRecord:
     bad: int = 0
     groups: tuple[Group, ...] = ()
     counts: RequestCounts | None = None
+    #: The statuses of its jobs, if it is open; without those that were deleted.
+    statuses: tuple[JobStatus, ...] = ()
     #: Usage of its jobs; None before there are any, and for a batch of a version that did not record it.
     used: Used | None = None
     errors: tuple[BatchError, ...] = ()
@@ -232,6 +235,15 @@ class BatchStore:
         ids = await self._link("ZRANGE", own_keys.BATCHING, 0, -1)
         return await self.get_all([each.decode() for each in ids])
 
+    async def open_by_owner(self) -> dict[str, list[str]]:
+        """Return the ids of the batches that are not final by their owners, oldest first."""
+        ids = await self._link("ZRANGE", own_keys.BATCHING, 0, -1)
+        owners = await self._link.many([("HGET", own_keys.batch(each.decode()), "owner") for each in ids])
+        found: dict[str, list[str]] = {}
+        for each, owner in zip(ids, owners, strict=True):
+            found.setdefault((owner or b"").decode(), []).append(each.decode())
+        return found
+
     async def take_turn(self, name: str) -> bool:
         """Take or extend the lease; return whether this process works on batches."""
         self._fence, _ = await self._link.many([BATCHER.take(name), call("note_round", name="batches")])
@@ -256,16 +268,12 @@ class BatchStore:
         }
         event = None
         if ttl_s and f"batch.{to}" in record.webhook_events:
-            now_ms, origin = await self.now_ms(), record.origin
-            whence = {"x-request-id": origin.request_id, "traceparent": origin.traceparent}
-            values = texts(await self._link("HGETALL", own_keys.batch(record.id)))
-            ended = BatchRecord.parse(record.id, values | written | {"status": to, f"{to}_ms": str(now_ms)})
-            event = {
-                "at_ms": now_ms,
-                "url": record.webhook_url,
-                "data": ended.describe().model_dump_json(),
-                "headers": orjson.dumps({name: text for name, text in whence.items() if text}).decode(),
-            }
+            now_ms = await self.now_ms()
+            values = texts(await self._link("HGETALL", own_keys.batch(record.id))) | written
+            ended = BatchRecord.parse(record.id, values | {"status": to, f"{to}_ms": str(now_ms)}).describe()
+            whence = (("x-request-id", record.origin.request_id), ("traceparent", record.origin.traceparent))
+            headers = orjson.dumps({name: text for name, text in whence if text}).decode()
+            event = {"at_ms": now_ms, "url": record.webhook_url, "data": ended.model_dump_json(), "headers": headers}
         moved = await self._link.run(
             "step_batch",
             batch=record.id,
@@ -313,6 +321,7 @@ def _counted(record: BatchRecord, by_job: Mapping[str, Sequence[bytes | None]]) 
     if record.counts is not None or record.lines is None:
         return record
     found = [by_job[group.job] for group in record.groups]
+    statuses = tuple(JobStatus(status.decode()) for *_, status in found if status is not None)
     refused = sum(group.lines for group in record.groups if group.refused is not None)
     # The items of one line are not known here: the share of items that are done stands for that of lines.
     shares = [(group.lines, max(1, group.items)) for group in record.groups]
@@ -320,10 +329,12 @@ def _counted(record: BatchRecord, by_job: Mapping[str, Sequence[bytes | None]]) 
     counts = RequestCounts(
         total=record.lines,
         completed=sum(int(succeeded or 0) * lines // items for (lines, items), (succeeded, *_) in done),
-        failed=record.bad + refused + sum(int(failed or 0) * lines // items for (lines, items), (_, failed, _) in done),
+        failed=record.bad
+        + refused
+        + sum(int(failed or 0) * lines // items for (lines, items), (_, failed, *_) in done),
     )
     used = Used()
-    for *_, text in found:
+    for *_, text, _ in found:
         if text is not None:
             used.add(Used.decode(text.decode()))
-    return replace(record, counts=counts, used=used)
+    return replace(record, counts=counts, used=used, statuses=statuses)

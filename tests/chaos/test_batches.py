@@ -12,6 +12,7 @@ import pytest
 
 from tests.tools.batches import client_of, create, finished, line, lines_of, numbers
 from tests.tools.fleet import Fleet
+from tests.tools.receivers import receiver
 from tests.tools.waiting import eventually
 
 
@@ -41,8 +42,9 @@ def test_stock_client_sends_5000_lines_of_which_10_are_bad(one_core: Fleet) -> N
 @pytest.mark.chaos
 def test_keeper_killed_again_and_again_answers_each_line_once(one_core: Fleet) -> None:
     killed = set[int]()
-    with client_of(one_core, "chaos") as client:
-        made = [create(client, b"".join(numbers(0, 3000)) + b"bad\n").id for _ in range(2)]
+    with client_of(one_core, "chaos") as client, receiver() as found:
+        hook = {"webhook": {"url": found.url}}
+        made = [create(client, b"".join(numbers(0, 3000)) + b"bad\n", extra_body=hook).id for _ in range(2)]
         for _ in range(2):
             killed.add(one_core.pid_of("keeper"))
             one_core.signal("keeper")
@@ -53,6 +55,8 @@ def test_keeper_killed_again_and_again_answers_each_line_once(one_core: Fleet) -
             assert done.request_counts.to_dict() == {"total": 3001, "completed": 3000, "failed": 1}
             output = lines_of(client, done.output_file_id)
             assert [each["custom_id"] for each in output] == [f"n{n}" for n in range(3000)]
+        expected = sorted(f"evt_{batch.removeprefix('batch_')}_completed" for batch in made)
+        eventually(lambda: sorted(found.ids) == expected)
 
 
 @pytest.mark.chaos

@@ -16,6 +16,7 @@ from corelane.store import keys
 from tests.api.office import ANN, OPS, READER, Office
 from tests.corelane.store_bench import Bench, LoneCore, answer_all, answered, claimed
 from tests.plugins.console.conftest import OWN, text_of
+from tests.tools.deliveries import schedule
 
 LINE = b'{"custom_id":"1","method":"POST","url":"/v1/answers","body":{"question":"q","context":"c"}}\n'
 
@@ -130,7 +131,7 @@ def test_shared_context_is_shown_with_its_items(console: TestClient, bench: Benc
     assert "not kept" in console.get(f"/console/jobs/{job}/items/0").text
 
 
-def test_file_is_uploaded_answered_and_deleted(console: TestClient) -> None:
+def test_file_is_uploaded_answered_and_deleted(console: TestClient, bench: Bench) -> None:
     sent = console.post("/console/files", data={"purpose": "batch"}, files={"file": ("a.jsonl", LINE)})
     assert sent.status_code == 303
     page = sent.headers["location"].partition("?")[0]
@@ -143,6 +144,8 @@ def test_file_is_uploaded_answered_and_deleted(console: TestClient) -> None:
     assert "validating" in console.get(f"/console/batches/{batch}").text
     assert console.post(f"/console/batches/{batch}/cancel").status_code == 303
     assert "cancel" in console.get(f"/console/batches/{batch}").text.lower()
+    delivery = schedule(bench.settings, "batch.cancelled", batch, "public", "https://a.test/", {})
+    assert f'href="webhooks/{delivery}"' in console.get(f"/console/batches/{batch}").text
     assert console.post(f"/console/files/{file}/delete").status_code == 303
     assert console.get(f"/console/files/{file}").status_code == 404
     wrong = console.post("/console/batches", data={"input_file_id": file, "completion_window": "soon"})

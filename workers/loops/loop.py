@@ -78,7 +78,6 @@ class Loop:
         self.rounds = 0
         self._begin, self._end, self._pause_s, self._outage = begin, end, pause_s, outage
         self._round: Round | None = None
-        #: Ends the pause before the next round.
         self.wake = threading.Event()
         #: Set once the loop was asked to stop; long rounds check it.
         self.over = threading.Event()

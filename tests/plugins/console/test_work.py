@@ -145,7 +145,7 @@ def test_file_is_uploaded_answered_and_deleted(console: TestClient, bench: Bench
     assert console.post(f"/console/batches/{batch}/cancel").status_code == 303
     assert "cancel" in console.get(f"/console/batches/{batch}").text.lower()
     delivery = schedule(bench.settings, "batch.cancelled", batch, "public", "https://a.test/", {})
-    assert f'href="webhooks/{delivery}"' in console.get(f"/console/batches/{batch}").text
+    assert f'href="webhooks/{delivery}"' in console.get(f"/console/webhooks?find={batch}", follow_redirects=True).text
     assert console.post(f"/console/files/{file}/delete").status_code == 303
     assert console.get(f"/console/files/{file}").status_code == 404
     wrong = console.post("/console/batches", data={"input_file_id": file, "completion_window": "soon"})

@@ -33,9 +33,10 @@ async def show_webhooks(
     after: Annotated[str | None, Query(max_length=140)] = None,
     find: Annotated[str, Query(max_length=200)] = "",
 ) -> Response:
-    """Show the dead letters to an admin; if a delivery or its job is searched for, redirect to it."""
+    """Show the dead letters to an admin; if a delivery, a job or a batch is searched for, redirect to it."""
     if find := find.strip():
-        return go_to(request, f"{'webhooks' if find.startswith('evt_') else 'jobs'}/{quote(find, safe='')}")
+        page = {"evt": "webhooks", "batch": "batches"}.get(find.partition("_")[0], "jobs")
+        return go_to(request, f"{page}/{quote(find, safe='')}")
     signing = await list_webhook_secrets(state, WebhookSecrets(state.link, caller.owner))
     shown: dict[str, Any] = {"dead": None, "after": after, "with_url": True, "signing": signing.data}
     if Scope.ADMIN in caller.scopes:

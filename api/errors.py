@@ -71,10 +71,11 @@ PROBLEM_TYPE = "application/problem+json"
 OPENAI_PATHS = ("/v1/files", "/v1/batches", "/v1/models")
 
 #: What is below ``/tei/{model}``, and the paths of Text Embeddings Inference in addition to those of ``DIALECTS``.
-TEI_PREFIX, TEI_PATHS = "/tei/", ("/info", "/health")
+TEI_PREFIX, TEI_PATHS = "/tei/", ("/", "/info", "/health")
 
 #: Statuses of errors in Text Embeddings Inference's form that differ from ``STATUS``; its names for kinds of errors.
-TEI_STATUS = {errors.WrongTask: 424, errors.EngineError: 424, errors.TextTooLong: 413, errors.VersionNotReady: 503}
+TEI_STATUS = dict.fromkeys((errors.TextTooLong, errors.OutputTooLarge), 413)
+TEI_STATUS |= {errors.WrongTask: 424, errors.EngineError: 424, errors.VersionNotReady: 503}
 TEI_TYPES = {424: "Backend", 429: "Overloaded", 500: "Backend", 503: "Unhealthy"}
 
 #: OpenAI's names for kinds of errors, and for a code.

@@ -299,7 +299,7 @@ def headers_of(submitted: Submitted, wait: CallerWait) -> dict[str, str]:
     if wait.seconds is not None:
         headers |= {"Preference-Applied": f"wait={wait.seconds:g}", "Vary": "Prefer"}
     if not submitted.record.status.is_final:
-        headers["Retry-After"] = "1"
+        headers["Retry-After"] = str(submitted.record.retry_after_s)
     return headers
 
 

@@ -53,6 +53,9 @@ MOST_DIGITS = 18
 OPEN = frozenset({"/", *PROBES, "/docs", "/openapi.json", "/favicon.ico"})
 METRICS, PAGE_FILES = "/metrics", "/docs/"
 
+#: The method and path by which clients of Text Embeddings Inference ask a model.
+ASKS = ("POST", "/")
+
 READ_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 #: Methods that make jobs, files and batches.
@@ -170,7 +173,7 @@ class InnerLayer:
         """``body_limits`` has, by path, the most bytes of a body and their setting, if they differ from the usual."""
         self._app, self._settings, self._sections = app, settings, sections
         self._keys, self._rates, self._body_limits = keys, rates, body_limits
-        self._guards_metrics = settings.requires_keys and not settings.open_metrics
+        self._open = OPEN if settings.requires_keys and not settings.open_metrics else OPEN | {METRICS}
 
     async def __call__(self, scope: Scope, source: Receive, sink: Send) -> None:
         """Serve one request."""
@@ -180,7 +183,7 @@ class InnerLayer:
         send, error = sink, None
         headers = read_headers(scope)
         section = next((each for each in self._sections if is_below(scope["path"], each.prefix)), None)
-        if not (self._is_open(scope["path"]) or (section and section.is_open(scope["path"]))):
+        if not (self._is_open(scope["method"], scope["path"]) or (section and section.is_open(scope["path"]))):
             secret = given_key(headers)
             try:
                 if section and self._settings.requires_keys and not secret:
@@ -232,8 +235,8 @@ class InnerLayer:
             return
         await self._app(scope, receive, send)
 
-    def _is_open(self, path: str) -> bool:
-        return path in OPEN or path.startswith(PAGE_FILES) or (path == METRICS and not self._guards_metrics)
+    def _is_open(self, method: str, path: str) -> bool:
+        return path.startswith(PAGE_FILES) or (path in self._open and (method, path) != ASKS)
 
     async def _identify(self, secret: str) -> Caller:
         """Return the caller; raise Unauthorized for a bad key. If keys are not checked, all callers are one owner."""

@@ -224,7 +224,7 @@ async def get_job(request: ReadRequest, job_id: JobInPath, wait: Wait = None, pr
         shown["owner"] = record.owner
     body = orjson.dumps(shown)
     etag = f'W/"{hashlib.sha256(body).hexdigest()[:32]}"'
-    headers = {"ETag": etag} if waited.status.is_final else {"ETag": etag, "Retry-After": "1"}
+    headers = {"ETag": etag} if waited.status.is_final else {"ETag": etag, "Retry-After": str(waited.retry_after_s)}
     if has_etag(read_headers(request.scope).get("if-none-match", ""), etag):
         return Response(status_code=304, headers=headers)
     return Response(body, headers=headers, media_type="application/json")

@@ -32,18 +32,31 @@ router = APIRouter(tags=["dialects"])
 ALSO = ("/v1/embeddings",)
 
 
+#: The dialect that stands for all of a task's models: the first of Text Embeddings Inference.
+MAIN = {task.name: each for task in TASKS.values() for each in reversed(task.dialects) if isinstance(each, TeiDialect)}
+
+
 def main_dialect(task: str, model: str) -> TeiDialect:
     """Return the dialect that stands for all of a task's models; raise WrongTask if it has none."""
-    for dialect in TASKS[task].dialects:
-        if isinstance(dialect, TeiDialect):
-            return dialect
-    raise WrongTask(f"{model} is a model for {task}, which has no route here: name another as `/tei/{{model}}`")
+    if task not in MAIN:
+        raise WrongTask(f"{model} is a model for {task}, which has no route here: name another as `/tei/{{model}}`")
+    return MAIN[task]
+
+
+async def model_meant(state: AppState, named: str | None) -> str:
+    """Return the model that is named; else the default one if it has routes here, else the only one that has."""
+    tasks = state.jobs.submitter.tasks
+    if named or (await tasks.of_model(DEFAULT_ALIAS, again=True)).name in MAIN:
+        return named or DEFAULT_ALIAS
+    others = {await tasks.default_of(task) for task in MAIN} - {DEFAULT_ALIAS}
+    return others.pop() if len(others) == 1 else DEFAULT_ALIAS
 
 
 async def version_meant(state: AppState, model: str) -> str:
     """Return the version that a model's name means; raise UnknownModel."""
-    if (version := await state.fleet.meant(model)) is None:
-        raise UnknownModel(await state.jobs.submitter.tasks.no_model(model))
+    tasks = state.jobs.submitter.tasks
+    if (version := await tasks.version_of(model)) is None:
+        raise UnknownModel(await tasks.no_model(model))
     return version
 
 
@@ -51,7 +64,7 @@ async def version_meant(state: AppState, model: str) -> str:
 @router.get("/tei/{model}/info", dependencies=[AS_READER], include_in_schema=False)
 async def info(request: Request, state: StateDep, named: ModelInAddress = None) -> dict[str, Any]:
     """Say what a model is: the one named, or the default. Texts are cut only if a request asks for it."""
-    version = await version_meant(state, request.path_params.get("model") or named or DEFAULT_ALIAS)
+    version = await version_meant(state, await model_meant(state, request.path_params.get("model") or named))
     summary = await state.fleet.summary(version)
     dialect = main_dialect(task_of(summary), version)
     sizes = [[int(side) for side in bucket.split("x")] for bucket in summary["buckets"]]
@@ -85,22 +98,24 @@ async def health_of_model(state: StateDep, model: str) -> Health:
     return Health()
 
 
+@hot.post("/", include_in_schema=False)
 @hot.post("/tei/{model}", include_in_schema=False)
 async def ask_model(
     request: SubmitRequest,
     body: Annotated[dict[str, Any], Body()],
+    named: ModelInAddress = None,
     wait: Wait = None,
     prefer: Prefer = None,
 ) -> Response:
     """Reply as the main route of the model's task does."""
-    model = request.path_params["model"]
+    model = request.path_params.get("model") or await model_meant(request.app_state, named)
     task = await request.app_state.jobs.submitter.tasks.of_model(model)
     dialect = main_dialect(task.name, model)
     try:
         read = await asyncio.to_thread(dialect.body.model_validate, body)
     except ValidationError as error:
         raise RequestValidationError(faults_of_body(error)) from None
-    return await respond(dialect, request, read, request.waits(wait, prefer), None)
+    return await respond(dialect, request, read, request.waits(wait, prefer), model)
 
 
 for each in DIALECTS.values():

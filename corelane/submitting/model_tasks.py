@@ -35,7 +35,7 @@ class ModelTasks:
         """
         if not again and (found := self._models.get(model)) is not None:
             return found
-        version = await self._fleet.meant(model) or (await self._store.admit(model)).version
+        version = await self.version_of(model)
         if version is None:
             if model == DEFAULT_ALIAS:
                 return task_named(DEFAULT_TASK)
@@ -43,10 +43,14 @@ class ModelTasks:
         task = await self._of_version(version)
         return self._keep(model, task) if version in self._versions else task
 
+    async def version_of(self, model: str) -> str | None:
+        """Return a version that a version, alias or name means; None if there is none."""
+        return await self._fleet.meant(model) or (await self._store.admit(model)).version
+
     async def announced(self, model: str) -> Task:
         """Return the task of a model, looked up; raise UnknownModel, or NotReady before a worker announced it."""
-        task, version = await self.of_model(model, again=True), await self._fleet.meant(model)
-        if (version or (await self._store.admit(model)).version) not in self._versions:
+        task = await self.of_model(model, again=True)
+        if await self.version_of(model) not in self._versions:
             raise NotReady(f"no worker has announced {model} yet; try again when GET /v1/models lists it")
         return task
 

@@ -118,6 +118,7 @@ def test_job_waits_for_its_time_or_is_told_why_not(service: Service, hours: int,
         first, again = [service.http.post("/v1/jobs", content=body, headers=sent) for _ in range(2)]
         assert sentence in again.json().get("detail", "")
         assert bool(sentence) or first.json()["not_before"] == f"{time:%Y-%m-%dT%H:%M:%S}.000Z"
+        assert bool(sentence) or 3500 < int(first.headers["Retry-After"]) <= 3600
         assert (first.status_code, first.json().get("id")) == (422 if sentence else 202, again.json().get("id"))
 
 

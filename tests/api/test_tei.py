@@ -4,11 +4,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import redis
 from fastapi.testclient import TestClient
 from haystack import Document
 from haystack_integrations.components.embedders.huggingface_api import HuggingFaceAPITextEmbedder
 from haystack_integrations.components.rankers.huggingface_api import HuggingFaceTEIRanker
 
+from corelane.store import keys
 from corelane.tasks.registry import TASKS
 from tests.api.conftest import Service
 from tests.tools.others_clients import check_tei
@@ -94,6 +96,7 @@ WRONG: dict[str, tuple[str, Any, int, str, str]] = {
     "unknown and alone": ("/tei/no-such", {"inputs": "a"}, 404, "Validation", "no model 'no-such'"),
     "too long": ("/embed", {"inputs": ["a", TOO_LONG]}, 413, "Validation", "input 1: the text has 9 tokens"),
     "too many": ("/embed", {"inputs": ["a"] * 10_001}, 413, "Validation", "at most 10,000 entries"),
+    "too many with many vectors": ("/embed_all", {"inputs": ["a"] * 33}, 413, "Validation", "at most 32"),
     "token ids": ("/embed", {"inputs": [1, 2]}, 422, "Validation", "send texts"),
     "no ids": ("/decode", {"ids": []}, 422, "Validation", "at least 1"),
     "the beginning cut": ("/embed", {"inputs": "a", "truncation_direction": "Left"}, 422, "Validation", "Right"),
@@ -127,6 +130,18 @@ def test_information_is_of_the_model_in_the_address(told: Service) -> None:
         )
 
 
+def test_root_is_the_address_of_the_only_model_that_has_routes(service: Service, raw: redis.Redis) -> None:
+    with telling(service.bench, ("question-answering", "feature-extraction")):
+        raw.hdel(keys.ALIASES, "feature-extraction")
+        for home in ("", EMBED):
+            assert service.http.get(f"{home}/info").json()["model_id"] == "feature-extraction"
+            assert service.http.get(f"{home}/health").status_code == 200
+            [vector] = service.http.post(home or "/", json={"inputs": "a"}).json()
+            assert len(vector) == 3
+    with telling(service.bench, default="text-ranking"):
+        assert service.http.post("/", json={"query": "a", "texts": ["a"]}).json() == [{"index": 0, "score": 1.0}]
+
+
 def test_health_says_why_nothing_is_answered(api: TestClient) -> None:
     unready = api.get("/health")
     assert (unready.status_code, unready.json()["error_type"]) == (503, "Unhealthy")
@@ -137,6 +152,6 @@ def test_health_alone_needs_no_key(guarded: Service) -> None:
     del guarded.http.headers["X-API-Key"]
     with telling(guarded.bench):
         assert guarded.http.get("/health").json()["status"] == "ok"
-        asked = [guarded.http.post(path, json={"inputs": "a"}) for path in ("/embed", EMBED, f"{EMBED}/embed")]
+        asked = [guarded.http.post(path, json={"inputs": "a"}) for path in ("/", "/embed", EMBED, f"{EMBED}/embed")]
         for refused in (*asked, *(guarded.http.get(path) for path in ("/info", f"{EMBED}/health"))):
             assert (refused.status_code, refused.json()["error_type"]) == (401, "Validation")

@@ -1,5 +1,6 @@
 """A job's record: the fields that Redis holds, and the ``Job`` that callers see. Pure."""
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -23,6 +24,9 @@ NUMBERS = (
     *("total", "succeeded", "failed", "canceled", "expired", "dropped", "fed", "results_window", "keep_s"),
     *("created_ms", "started_ms", "finished_ms", "expires_ms", "kept_until_ms", "not_before_ms"),
 )
+#: The longest time after which callers are asked to look at a job again, in seconds.
+LONGEST_RETRY_S = 3600
+
 #: What a job has addresses for, beside itself.
 PARTS = ("results", "cancel", "events", "deliveries", "retry")
 #: Prefix of the fields that count failed items; the error code follows it.
@@ -125,6 +129,12 @@ class JobRecord:
     def is_unread(self) -> bool:
         """Return whether the job's input is not completely read, so that the number of items is not known yet."""
         return self.input_url is not None and self.file is None and not self.status.is_final
+
+    @property
+    def retry_after_s(self) -> int:
+        """Return the seconds after which to look at an open job again: when its time has come, in an hour at most."""
+        ahead_s = (self.not_before_ms or 0) / 1000 - time.time()
+        return int(min(max(1, ahead_s), LONGEST_RETRY_S))
 
     @property
     def used(self) -> Used | None:

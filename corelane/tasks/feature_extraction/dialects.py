@@ -161,10 +161,22 @@ class TeiVectors(TeiDialect, HfVectors):
         return {"embedding": {"pooling": "+".join(facts.get("pooling", ()))}}
 
 
+#: Most texts of a request for vectors of tokens: one text may have megabytes of them.
+MOST_ALL = 32
+
+
+class TeiFewTexts(HfFeatures):
+    """The body of ``POST /embed_all``."""
+
+    inputs: Annotated[
+        Text | Annotated[list[Text], Field(min_length=1, max_length=MOST_ALL)], BeforeValidator(refuse_ids)
+    ]
+
+
 class TeiTokenVectors(TeiVectors):
     """Turn texts into the vectors of all of their tokens, as Text Embeddings Inference does."""
 
-    path, returns = "/embed_all", list[list[list[float]]]
+    path, body, returns = "/embed_all", TeiFewTexts, list[list[list[float]]]
     normalize = None
     more: Mapping[str, Any] = MappingProxyType({"output": "tokens", "encoding": "base64"})
 

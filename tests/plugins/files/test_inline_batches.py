@@ -81,14 +81,15 @@ WRONG: dict[str, tuple[str, int, str]] = {
     "another endpoint": (TEXT.replace("answers", "songs"), 422, "`endpoint` must be '/v1/"),
     "large request": (TEXT[:-2] + ', "' + "x" * 2048 + '"]}', 413, "request 2 has more than 1,024 bytes"),
     "large unfinished": (TEXT[:-2] + ', "' + "x" * 2048, 413, "what follows request 1 has more than 1,024 bytes"),
-    "too large": (TEXT[:-2] + ("," + TEXT) * 30_000 + "]}", 413, "raise CORELANE_MAX_FILE_BYTES"),
+    "too many": (TEXT[:-2] + ", {}" * 40 + "]}", 413, "at most 40 requests; send several"),
+    "too large": (TEXT[:-2] + " " * 2_100_000 + "]}", 413, "raise CORELANE_MAX_FILE_BYTES"),
 }
 
 
 class TestRefused:
     @pytest.fixture
     def app_settings(self, settings: Settings) -> Settings:
-        return settings.model_copy(update={"max_file_bytes": 2_000_000, "max_body_bytes": 1024})
+        return settings.model_copy(update={"max_file_bytes": 2_000_000, "max_body_bytes": 1024, "max_file_lines": 40})
 
     @pytest.mark.parametrize(("sent", "status", "said"), WRONG.values(), ids=WRONG)
     def test_what_is_wrong_is_said_and_nothing_is_left(

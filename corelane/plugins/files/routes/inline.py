@@ -9,7 +9,7 @@ import orjson
 
 from api.requests import read_json
 from corelane.domain.batches import BatchRequest
-from corelane.errors import InvalidInput, StoreUnavailable
+from corelane.errors import InvalidInput, StoreUnavailable, TooLarge
 from corelane.plugins.files.routes.multipart import WRITE_BYTES
 from corelane.plugins.files.settings import FilesFields
 from corelane.plugins.files.store.batches import NewFile
@@ -29,6 +29,7 @@ class BatchReader(AbstractAsyncContextManager["BatchReader"]):
 
     def __init__(self, settings: Settings, storage: Storage, name: str) -> None:
         self._settings, self._storage, self._name = settings, storage, name
+        self._most_lines = settings.of(FilesFields).max_file_lines
         #: The file that the requests became, if there were any; and whether a batch has it.
         self.file: NewFile | None = None
         self.is_kept, self._bytes, self._lines = False, 0, 0
@@ -60,6 +61,8 @@ class BatchReader(AbstractAsyncContextManager["BatchReader"]):
         most = self._settings.max_body_bytes
         for text in self._cut():
             self._lines += 1
+            if self._lines > self._most_lines:
+                raise TooLarge(f"a batch has at most {self._most_lines:,} requests; send several")
             read_line(self._settings, InputLine(self._lines, text if len(text) <= most else None), "request")
             self._writer = self._writer or self._storage.create(self._name)
             line = text.strip().replace(b"\n", b" ") + b"\n"  # line feeds in JSON are white space

@@ -136,9 +136,9 @@ class LinesRun:
                     if meter.at > meter.before:
                         plain = result.model_dump(mode="json")
                         text = write(plain)
+                        kept.add(plain, len(text))  # first: Ctrl-C takes effect after the flush, and the count is right
                         sink.write(text)
                         sink.flush()
-                        kept.add(plain, len(text))
         except (KeyboardInterrupt, CorelaneError, OSError):
             self._say(self._stopped(kept.lines, meter.state))
             raise

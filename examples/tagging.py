@@ -1,4 +1,4 @@
-"""Find entities, and show that each stands exactly where its offsets say, in three ways to count.
+"""Find entities, and check that each is exactly where its offsets say, counted in three ways.
 
 Take the address of a service, and a model for token classification that it holds (dslim/bert-base-NER, for instance):
 

@@ -14,7 +14,7 @@ from corelane.store import keys
 from corelane.store.link.blocking import Link
 from corelane.store.link.link import CommonLink, call, pairs
 
-#: Stands for the end of a key that does not expire, in milliseconds since 1970.
+#: The end that is noted for a key without one, in milliseconds since 1970: later than any clock.
 NEVER_MS = 9 * 10**15
 
 

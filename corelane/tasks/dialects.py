@@ -84,7 +84,7 @@ class HfDialect(Dialect):
 class TeiDialect(Dialect):
     """A route of Text Embeddings Inference, also below ``/tei/{model}``.
 
-    The first one of a task is also at ``/tei/{model}`` itself, where stock clients send that have only an address.
+    The first one of a task is also at ``/tei/{model}`` and ``/``, where clients send that have only an address.
     """
 
     errors_of: ErrorsOf = "tei"

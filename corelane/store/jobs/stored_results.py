@@ -13,7 +13,7 @@ import orjson
 
 from corelane.domain.jobs import TaskOptions
 
-#: The field that stands for a vector; it holds the vector's shape.
+#: The field that a vector leaves in the JSON; it has the vector's shape.
 FLOATS = "float32"
 
 #: A number of a vector is rounded to this share of the vector's largest one: about what a 32-bit float tells apart.

@@ -32,12 +32,12 @@ router = APIRouter(tags=["dialects"])
 ALSO = ("/v1/embeddings",)
 
 
-#: By task, the dialect that answers at a model's bare address: its first one of Text Embeddings Inference.
+#: By task, the dialect at a model's bare address: its first one of Text Embeddings Inference.
 MAIN = {task.name: each for task in TASKS.values() for each in reversed(task.dialects) if isinstance(each, TeiDialect)}
 
 
 def main_dialect(task: str, model: str) -> TeiDialect:
-    """Return the dialect that answers at the bare address of a task's models; raise WrongTask if there is none."""
+    """Return the dialect at the bare address of a task's models; raise WrongTask if there is none."""
     if task not in MAIN:
         raise WrongTask(f"{model} is a model for {task}, which has no route here: name another as `/tei/{{model}}`")
     return MAIN[task]

@@ -1,7 +1,7 @@
 """The number of the data format, and the service that owns the data. A process checks both when it starts.
 
 ``cl:schema`` holds the number. A process that starts writes it if it is missing. A change of the format raises it.
-There is no release yet, so no code reads the data of another format.
+No code reads the data of another format: docs/upgrade.md says what that asks of an operator.
 """
 
 from collections.abc import Callable

@@ -11,7 +11,7 @@ from corelane.settings.names import OTHERS
 from docs import generate
 from tests.tools.snippets import FENCE, ROOT, pages
 
-PAGES = [*pages(), ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "README.md"]
+PAGES = [*pages(), *(ROOT / name for name in ("CHANGELOG.md", "SECURITY.md", "benchmarks/README.md"))]
 
 #: The page of each plugin too.
 LINKED = [*PAGES, *(ROOT / "corelane").rglob("README.md")]
@@ -85,7 +85,7 @@ def test_settings_named_in_the_documents_exist() -> None:
 
 
 def test_code_files_named_in_the_documents_exist() -> None:
-    pages = [page for page in PAGES if page.name != "CHANGELOG.md" and page.parent.name != "retired"]  # what there was
+    pages = [page for page in PAGES if page.parent.name != "retired"]  # what there was
     named = [(page.name, path) for page in pages for path in CODE_FILE.findall(page.read_text())]
     assert not [(page, path) for page, path in named if not any(ROOT.glob(path))]
 

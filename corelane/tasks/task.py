@@ -7,18 +7,33 @@ share. The store, the API and the client carry items of any task: the text is al
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
 from corelane.domain.dispatch import Row
 from corelane.domain.jobs import Item, JobHead, Result, TaskOptions
-from corelane.settings import Settings
 from corelane.tasks.dialects import Dialect
 from corelane.tasks.presenting import Presenter
 
 #: What stands beside an item's text; the item's own text, or None; the id of a text that items share, or None.
 Parts = tuple[Any, str | None, str | None]
+
+
+class Bounds(Protocol):
+    """How large an item may be, as the settings say."""
+
+    @property
+    def text_chars(self) -> tuple[int, str]:
+        """Return the most characters of a text, and the name of the setting."""
+
+    @property
+    def beside_chars(self) -> tuple[int, str]:
+        """Return the most characters of what is asked about a text, and the name of the setting."""
+
+    @property
+    def max_item_bytes(self) -> int:
+        """Return the most bytes of an item as JSON."""
 
 
 class Task(ABC):
@@ -105,8 +120,8 @@ class Task(ABC):
         """Estimate as ``tokens`` does, from the text's estimated tokens (``dispatch.measure``) instead of the text."""
 
     @abstractmethod
-    def check(self, settings: Settings, place: str, item: Any) -> None:
-        """Raise TooLarge if an item exceeds a setting; ``place`` is the beginning of the sentence."""
+    def check(self, bounds: Bounds, place: str, item: Any) -> None:
+        """Raise TooLarge if an item exceeds a bound; ``place`` is the beginning of the sentence."""
 
     def of_version(self, version: str, summary: Mapping[str, Any]) -> "Task":  # noqa: ARG002
         """Return the task with the forms of one version, if workers announced forms of its own for the version."""

@@ -7,8 +7,7 @@ from pydantic import BaseModel, Field
 from corelane.domain.dispatch import estimate, estimate_tokens, measure
 from corelane.domain.jobs import UNLESS_NULL, Item, Text
 from corelane.errors import TooLarge
-from corelane.settings import Settings
-from corelane.tasks.task import Parts, Task
+from corelane.tasks.task import Bounds, Parts, Task
 
 #: A unit of offsets in addition to code points: UTF-16 code units, as JavaScript and Java count, or bytes of UTF-8.
 OffsetUnit = Literal["utf16", "bytes"]
@@ -23,16 +22,16 @@ class Offsets(BaseModel):
     bytes: tuple[int, int] | None = Field(None, **UNLESS_NULL, description="Bytes of the text in UTF-8.")
 
 
-def check_text(settings: Settings, place: str, name: str, text: str) -> None:
+def check_text(bounds: Bounds, place: str, name: str, text: str) -> None:
     """Raise TooLarge for a text that is too long; ``place`` and ``name`` begin the sentence."""
-    most, setting = settings.text_chars
+    most, setting = bounds.text_chars
     if len(text) > most:
         raise _too_long(place + name, most, f"cut it into several, or have the operator raise {setting}")
 
 
-def check_beside(settings: Settings, place: str, name: str, text: str) -> None:
+def check_beside(bounds: Bounds, place: str, name: str, text: str) -> None:
     """Raise TooLarge for what stands beside a text, such as a query, if it is too long."""
-    most, setting = settings.beside_chars
+    most, setting = bounds.beside_chars
     if len(text) > most:
         raise _too_long(place + name, most, f"shorten it, or have the operator raise {setting}")
 
@@ -77,6 +76,6 @@ class TextTask(Task):
         """Estimate as ``tokens`` does, from the text's estimated tokens instead of the text."""
         return estimate(measure(beside or ""), text_tokens, self.overlap)
 
-    def check(self, settings: Settings, place: str, item: Any) -> None:
+    def check(self, bounds: Bounds, place: str, item: Any) -> None:
         """Raise TooLarge for a text that is too long."""
-        check_text(settings, place, "the text", item.text)
+        check_text(bounds, place, "the text", item.text)

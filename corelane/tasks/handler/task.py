@@ -8,9 +8,8 @@ import orjson
 
 from corelane.domain.dispatch import LEAST_TOKENS
 from corelane.errors import TooLarge
-from corelane.settings import Settings
 from corelane.tasks.handler.wire import HandlerItem, HandlerOptions, HandlerResult, forms_of
-from corelane.tasks.task import Parts, Task
+from corelane.tasks.task import Bounds, Parts, Task
 
 #: Most bytes of a character.
 MOST_CHAR_BYTES = 4
@@ -64,10 +63,10 @@ class HandlerTask(Task):
         output = result["output"]
         return dict(output) if isinstance(output, dict) else {"output": output} if output is not None else {}
 
-    def check(self, settings: Settings, place: str, item: HandlerItem) -> None:
+    def check(self, bounds: Bounds, place: str, item: HandlerItem) -> None:
         """Raise TooLarge for an item whose JSON is too large."""
-        bounds = (settings.max_item_bytes, "CORELANE_MAX_ITEM_BYTES"), (item.most_bytes, "the handler's max_item_bytes")
-        most, setting = min(bounds)
+        own = item.most_bytes, "the handler's max_item_bytes"
+        most, setting = min((bounds.max_item_bytes, "CORELANE_MAX_ITEM_BYTES"), own)
         if len(item.text) * MOST_CHAR_BYTES > most and (size := len(item.text.encode())) > most:
             raise TooLarge(
                 f"{place}the item has {size:,} bytes as JSON, and at most {most:,} are taken ({setting}): send less, "

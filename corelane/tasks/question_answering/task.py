@@ -8,14 +8,13 @@ from typing import Any
 from corelane.domain.dispatch import WINDOW_TOKENS, estimate, estimate_tokens, measure
 from corelane.domain.jobs import DEFAULT_TASK
 from corelane.errors import NotCalibrated, PrecisionOutOfReach
-from corelane.settings import Settings
 from corelane.tasks.question_answering.contexts import SharesContexts
 from corelane.tasks.question_answering.dialects import Answers, HfAnswers
 from corelane.tasks.question_answering.examples import JOB_EXAMPLES
 from corelane.tasks.question_answering.options import AnswerOptions
 from corelane.tasks.question_answering.present import AnswerPresenter
 from corelane.tasks.question_answering.wire import AnswerResult, Question
-from corelane.tasks.task import Parts, Task
+from corelane.tasks.task import Bounds, Parts, Task
 from corelane.tasks.text import check_beside, check_text
 
 
@@ -67,11 +66,11 @@ class QuestionAnswering(Task):
         window = options.max_seq_len or WINDOW_TOKENS
         return estimate(question_tokens(beside, options), text_tokens, options.doc_stride, window)
 
-    def check(self, settings: Settings, place: str, item: Question) -> None:
+    def check(self, bounds: Bounds, place: str, item: Question) -> None:
         """Raise TooLarge for a question or a passage that is too long."""
-        check_beside(settings, place, "the question", item.question)
+        check_beside(bounds, place, "the question", item.question)
         if item.context is not None:
-            check_text(settings, place, "the context", item.context)
+            check_text(bounds, place, "the context", item.context)
 
     def depends_on_version(self, options: AnswerOptions) -> bool:
         """Return whether a precision is asked for, which only calibrated versions have."""

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from corelane.settings import Settings
-from corelane.tasks.task import Parts
+from corelane.tasks.task import Bounds, Parts
 from corelane.tasks.text import TextTask, check_beside
 from corelane.tasks.text_classification.dialects import HfLabels, TeiLabels
 from corelane.tasks.text_classification.present import LabelsPresenter
@@ -51,11 +50,11 @@ class TextClassification(TextTask):
         """Return the fields of a text, or of a pair."""
         return {"text": text} if beside is None else {"text": text, "text_pair": beside}
 
-    def check(self, settings: Settings, place: str, item: ClassifiedText) -> None:
+    def check(self, bounds: Bounds, place: str, item: ClassifiedText) -> None:
         """Raise TooLarge for a text that is too long."""
-        super().check(settings, place, item)
+        super().check(bounds, place, item)
         if item.text_pair is not None:
-            check_beside(settings, place, "the second text", item.text_pair)
+            check_beside(bounds, place, "the second text", item.text_pair)
 
     def columns(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Return the first label, its score, and all labels."""

@@ -8,8 +8,7 @@ from typing import Any
 import orjson
 
 from corelane.domain.dispatch import LEAST_TOKENS, SHORT_CHARS, SPECIAL_TOKENS, measure, rows_tokens
-from corelane.settings import Settings
-from corelane.tasks.task import Parts
+from corelane.tasks.task import Bounds, Parts
 from corelane.tasks.text import TextTask, check_beside, check_text
 from corelane.tasks.text_ranking.dialects import Rerank, RerankV2, TeiRanks
 from corelane.tasks.text_ranking.present import RankingPresenter
@@ -61,11 +60,11 @@ class TextRanking(TextTask):
                 found += rows_tokens(measure(each), 1, query, query, self.overlap)
         return max(LEAST_TOKENS, math.ceil(found))
 
-    def check(self, settings: Settings, place: str, item: Ranked) -> None:
+    def check(self, bounds: Bounds, place: str, item: Ranked) -> None:
         """Raise TooLarge for a query or a text that is too long."""
-        check_beside(settings, place, "the query", item.query)
+        check_beside(bounds, place, "the query", item.query)
         for number, text in enumerate(item.texts):
-            check_text(settings, place, f"text {number}", text)
+            check_text(bounds, place, f"text {number}", text)
 
     def line(self, result: Mapping[str, Any]) -> str:
         """Return the places with their scores, best first; a text is named by its position if it is not returned."""

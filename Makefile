@@ -149,6 +149,15 @@ audit: ## Look for known vulnerabilities of the pinned packages
 sbom: $(VENV)/.installed ## Write a bill of materials to sbom.cdx.json; EXTRA=compile for that of the images
 	@$(BIN)/python deploy/sbom.py --extra $(or $(EXTRA),all) sbom.cdx.json
 
+DIST ?= dist
+
+client: $(VENV)/.installed ## Build the Python client alone into dist/: an sdist, and the wheel that pip makes of the sdist
+	@rm -rf $(DIST)/corelane_client-*; work=$$(mktemp -d); trap 'rm -rf $$work' EXIT; cp -rL deploy/client/. $$work && \
+		cd $$work && $(abspath $(BIN))/python -W ignore -c "from setuptools import build_meta; \
+		build_meta.build_sdist('$(abspath $(DIST))')" >/dev/null
+	@$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir $(DIST) $(DIST)/corelane_client-*.tar.gz
+	@ls $(DIST)/corelane_client-*
+
 IMAGE ?= corelane
 REVISION = $(shell git describe --always --dirty --abbrev=40 --exclude '*' 2>/dev/null || echo unknown)
 

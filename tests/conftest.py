@@ -53,7 +53,7 @@ COMPILE_TIMEOUT_S = 600
 #: processes.
 SHARED = {
     "fleet": (
-        *("integration/test_bad_input.py", "integration/test_batches.py"),
+        *("integration/test_bad_input.py", "integration/test_batches.py", "integration/test_client_package.py"),
         *("integration/test_big_jobs.py", "integration/test_calibrated.py", "integration/test_cores.py"),
         *("integration/test_jobs.py", "integration/test_main_job.py", "integration/test_monitoring.py"),
         *("integration/test_readme.py", "integration/test_typescript.py", "integration/test_webhooks.py"),

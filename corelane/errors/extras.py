@@ -5,7 +5,8 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Iterator
-from importlib.metadata import PackageNotFoundError, distribution
+from contextlib import suppress
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -46,9 +47,10 @@ def _checkout() -> Path | None:
     """Return the checkout that this package runs from, or was installed from; None if it does not exist any more."""
     if (HOME / "pyproject.toml").is_file():
         return HOME
+    found = _distribution()
     try:
-        origin = json.loads(distribution(NAME).read_text("direct_url.json") or "{}")
-    except (PackageNotFoundError, ValueError):
+        origin = json.loads((found and found.read_text("direct_url.json")) or "{}")
+    except ValueError:
         return None
     url = urlsplit(origin.get("url", ""))
     folder = Path(unquote(url.path))
@@ -56,10 +58,16 @@ def _checkout() -> Path | None:
 
 
 def _requires() -> list[str]:
-    try:
-        return distribution(NAME).requires or []
-    except PackageNotFoundError:
-        return []
+    found = _distribution()
+    return (found and found.requires) or []
+
+
+def _distribution() -> Distribution | None:
+    """Return what this package was installed by: the service, or its client alone."""
+    for name in (NAME, f"{NAME}-client"):
+        with suppress(PackageNotFoundError):
+            return distribution(name)
+    return None
 
 
 def _near(path: Path) -> str:

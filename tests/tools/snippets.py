@@ -36,14 +36,17 @@ def pages() -> list[Path]:
     ]
 
 
+def blocks_of(page: Path) -> list[Snippet]:
+    """Return every fenced block of a page, in order."""
+    found, text = [], page.read_text()
+    for block in FENCE.finditer(text):
+        language, *marks = block[1].split() or [""]
+        elsewhere = [mark.removeprefix("elsewhere=") for mark in marks]
+        line = text.count("\n", 0, block.start()) + 1
+        found.append(Snippet(str(page.relative_to(ROOT)), line, language, " ".join(elsewhere), block[2]))
+    return found
+
+
 def snippets() -> list[Snippet]:
     """Return every fenced block of every page, in order."""
-    found = []
-    for page in pages():
-        text = page.read_text()
-        for block in FENCE.finditer(text):
-            language, *marks = block[1].split() or [""]
-            elsewhere = [mark.removeprefix("elsewhere=") for mark in marks]
-            line = text.count("\n", 0, block.start()) + 1
-            found.append(Snippet(str(page.relative_to(ROOT)), line, language, " ".join(elsewhere), block[2]))
-    return found
+    return [each for page in pages() for each in blocks_of(page)]

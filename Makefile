@@ -62,9 +62,9 @@ chromium: ## Install Debian's chromium for the tests of the console, if it is mi
 nginx: ## Install Debian's nginx for the tests of docs/keys.md and docs/deploy.md, if it is missing and this user may
 	@PATH="$$PATH:/usr/sbin" command -v nginx >/dev/null || deploy/debian.sh nginx "the tests of nginx in front"
 
-typescript: ## Get what checks the OpenAPI document and makes types of it, from npm, which Debian has
+typescript: ## Get what checks the OpenAPI document, and what examples/typescript needs, from npm, which Debian has
 	@command -v npm >/dev/null || deploy/debian.sh npm "the tests of a client in TypeScript"
-	@cd tests/typescript && npm install --silent --no-package-lock --no-audit --no-fund || \
+	@cd tests/typescript && npm install --install-links --silent --no-package-lock --no-audit --no-fund || \
 		echo "no tools of TypeScript: the tests of a client in it are skipped" >&2
 
 prometheus: $(VENV)/.installed-dev ## Get Debian's Prometheus for the tests of alerts and boards

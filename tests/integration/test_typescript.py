@@ -1,32 +1,29 @@
-"""A client in TypeScript by types made of the service's OpenAPI document: it compiles and makes README's calls."""
+"""The example in TypeScript, by types made of the service's OpenAPI document: it compiles, and asks as it says."""
 
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
-import orjson
 import pytest
 
 from tests.tools.fleet import Fleet
+from tests.tools.snippets import ROOT
 
-HERE = Path(__file__).parents[1] / "typescript"
-TOOLS = HERE / "node_modules" / ".bin"
+MODULES = ROOT / "tests" / "typescript" / "node_modules"
 
-pytestmark = pytest.mark.skipif(not TOOLS.is_dir(), reason="there are no tools of TypeScript: make typescript")
-
-OPTIONS = {"strict": True, "module": "nodenext", "target": "es2022", "types": ["node"], "skipLibCheck": True}
+pytestmark = pytest.mark.skipif(not MODULES.is_dir(), reason="there are no tools of TypeScript: make typescript")
 
 
 @pytest.fixture
 def folder(fleet: Fleet, tmp_path: Path) -> Path:
-    """Return a folder with the document, the program and what it is compiled with."""
-    (tmp_path / "openapi.json").write_bytes(fleet.api.get("/openapi.json").content)
-    (tmp_path / "tsconfig.json").write_bytes(orjson.dumps({"compilerOptions": OPTIONS, "files": ["calls.ts"]}))
-    (tmp_path / "node_modules").symlink_to(HERE / "node_modules")
-    for name in ("calls.ts", "package.json"):
-        shutil.copy(HERE / name, tmp_path)
-    return tmp_path
+    """Return the example's folder, as after `npm install`, in a checkout with the service's document."""
+    folder, docs = tmp_path / "examples" / "typescript", tmp_path / "docs"
+    shutil.copytree(ROOT / "examples" / "typescript", folder, ignore=shutil.ignore_patterns("node_modules", "dist"))
+    (folder / "node_modules").symlink_to(MODULES)
+    docs.mkdir()
+    (docs / "openapi.json").write_bytes(fleet.api.get("/openapi.json").content)
+    return folder
 
 
 def run(folder: Path, *command: str | Path) -> str:
@@ -37,12 +34,10 @@ def run(folder: Path, *command: str | Path) -> str:
 
 
 def test_redocly_finds_no_error_in_the_document(folder: Path) -> None:
-    run(folder, TOOLS / "redocly", "lint", "openapi.json")
+    run(folder, MODULES / ".bin" / "redocly", "lint", "../../docs/openapi.json")
 
 
-def test_generated_types_compile_and_make_readmes_calls(fleet: Fleet, folder: Path) -> None:
-    run(folder, TOOLS / "openapi-typescript", "openapi.json", "-o", "schema.d.ts")
-    run(folder, TOOLS / "tsc", "-p", ".")
-    told = run(folder, "node", "calls.js", fleet.url).splitlines()
-    assert told[0].startswith("succeeded ")
-    assert told[1:] == ["a succeeded 1", "422 unknown_model"]
+def test_example_compiles_by_generated_types_and_asks_one_question_and_many(fleet: Fleet, folder: Path) -> None:
+    run(folder, "npm", "run", "build")
+    told = run(folder, "node", "dist/ask.js", fleet.url).splitlines()
+    assert told == ["succeeded Ada", "2000 Set(1) { 'Ada' }", "422 unknown_model"]

@@ -1,7 +1,5 @@
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import orjson
@@ -84,12 +82,6 @@ def test_a_data_folder_that_cannot_be_written_is_one_sentence(
 
 def test_unknown_dtype_is_a_usage_error(invoke: Invoke, tiny_model: Path) -> None:
     assert invoke(str(tiny_model), "--dtype", "fp8").exit_code == 2
-
-
-def test_python_m_compile_is_the_same_command() -> None:
-    done = subprocess.run([sys.executable, "-m", "compile", "--help"], capture_output=True, text=True, check=False)
-    assert "MODEL" in done.stdout, done.stderr
-    assert "--buckets" in done.stdout
 
 
 def test_sigterm_ends_a_compile_as_ctrl_c_does() -> None:

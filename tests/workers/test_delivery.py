@@ -296,6 +296,22 @@ def test_what_waited_for_a_dead_host_for_a_day_is_given_up(raw: redis.Redis, sto
     assert raw.zcard("cl:dead") == 5
 
 
+def test_what_was_given_up_at_one_time_is_listed_page_after_page(raw: redis.Redis, store: Deliveries) -> None:
+    first, *others = (announce(store, "https://a.example/x") for _ in range(151))
+    for each in others:
+        raw.hincrby(f"cl:delivery:{each}", "since_ms", -2 * DAY_MS)
+    assert store.take(1) == [first]
+    post_failed(store, first, window_s=DAY_MS / 1000)
+    [*_, last] = of_log(store.settings, lambda log: log.dead(0, "", 200, None))
+    assert raw.zcount("cl:dead", last.ended_ms or 0, last.ended_ms or 0) == len(others)
+    listed: list[str] = []
+    after = (0, "")
+    while page := of_log(store.settings, lambda log, last=after: log.dead(*last, 20, "public")):  # type: ignore[misc]
+        listed += [each.delivery.id for each in page]
+        after = (page[-1].ended_ms or 0, listed[-1])
+    assert listed == sorted(others)
+
+
 def test_host_that_asks_for_a_pause_gets_it(raw: redis.Redis, hooked: Settings, store: Deliveries) -> None:
     with receiver(lambda _: (429, {"Retry-After": "100"}, b"")) as found, sender(hooked):
         first = announce(store, found.url)

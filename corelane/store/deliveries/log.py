@@ -46,17 +46,15 @@ class DeliveryLog:
         With ``owner``, read only dead letters of this owner.
         """
         found: list[LoggedDelivery] = []
+        seen, most = 0, limit + 100
         while len(found) < limit:
-            flat = await self._link(
-                "ZRANGE", keys.DEAD, after_ms, "+inf", "BYSCORE", "LIMIT", 0, limit + 100, "WITHSCORES"
-            )
+            flat = await self._link("ZRANGE", keys.DEAD, after_ms, "+inf", "BYSCORE", "LIMIT", seen, most, "WITHSCORES")
             entries = [(int(score), each.decode()) for each, score in pairs(flat)]
-            fresh = [entry for entry in entries if entry > (after_ms, after)]
-            if not fresh:
-                break
-            ids = [each for _, each in fresh]
+            ids = [each for at_ms, each in entries if (at_ms, each) > (after_ms, after)]
             found += await self._read(ids if owner is None else await self._owned(ids, owner))
-            after_ms, after = fresh[-1]
+            seen += len(entries)
+            if len(entries) < most:
+                break
         return found[:limit]
 
     async def waiting(self, limit: int, owner: str | None = None) -> list[LoggedDelivery]:

@@ -14,6 +14,7 @@ and 12 heads they are 1.6 GB a layer.
 """
 
 import math
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -73,7 +74,7 @@ def attend(
         column = hidden.transpose(2, 3).expand(*key.shape[:3], 1)
         query, key = torch.cat([query, ones], -1), torch.cat([key, column], -1)
         attention_mask = None
-    return compiled_weigh()(query, key.transpose(2, 3), value, attention_mask), None
+    return compiled(weigh)(query, key.transpose(2, 3), value, attention_mask), None
 
 
 def weigh(
@@ -136,10 +137,10 @@ def excess(module: Any, query: Tensor, key: Tensor) -> int:
 
 
 @cache
-def compiled_weigh() -> Any:
-    """Return ``weigh`` as TorchScript, which a trace includes as it is."""
+def compiled(function: Callable[..., Any]) -> Any:
+    """Return a function as TorchScript, which a trace includes as it is."""
     with torchscript_warnings_silenced():
-        return torch.jit.script(weigh)
+        return torch.jit.script(function)
 
 
 def hides_keys_alone(mask: Tensor) -> bool:

@@ -8,7 +8,6 @@ Queries, keys and values are each spread out, head by head, right after their li
 """
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -17,8 +16,7 @@ from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from compile.torch.attention import PRODUCTS, attend, narrow_mask
-from corelane.engine.backends.cpu import torchscript_warnings_silenced
+from compile.torch.attention import PRODUCTS, attend, compiled, narrow_mask
 
 #: The names of the attentions that have a ragged form, and the names of those forms.
 RAGGED_ATTENTIONS = {PRODUCTS: "corelane_ragged_products", "sdpa": "corelane_ragged_sdpa"}
@@ -109,13 +107,6 @@ def spread(ragged: Tensor, pieces: Tensor, mask: Tensor, heads: int) -> Tensor:
     if pieces.numel() == 0:
         return ragged.view(rows, length, heads, size).transpose(1, 2)
     return ragged.reshape(-1, size).index_select(0, pieces).view(rows, heads, length, size)
-
-
-@cache
-def compiled(function: Callable[..., Any]) -> Any:
-    """Return a function as TorchScript, which a trace includes as it is."""
-    with torchscript_warnings_silenced():
-        return torch.jit.script(function)
 
 
 def attend_ragged(inner: Callable[..., Any]) -> Callable[..., Any]:

@@ -99,8 +99,6 @@ class Embedding(CompileTask):
 class Direction:
     """A vector; equal to another that points almost the same way."""
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __init__(self, vector: NDArray[Any]) -> None:
         self.vector = vector
 

@@ -61,9 +61,10 @@ class CudaCompiler:
         made_in = cast(GpuDtype, dtype)
         module = cast_to_gpu(plan.reference, made_in)
         arguments = [f"attention={fused_or_eager(plan.model.network)}", *describe(plan.model.network)]
+        tools = host_tools() | {"cuda": str(torch.version.cuda), "gpu": torch.cuda.get_device_name(0)}
         return Method(
             label=f"{dtype} for cuda",
-            toolchain=Toolchain("cuda", made_in, COMPILER, arguments, host_tools() | cuda_tools()),
+            toolchain=Toolchain("cuda", made_in, COMPILER, arguments, tools),
             bytes_per_weight=GPU_DTYPES[made_in].itemsize,
             least_equal=TOLERANCES[made_in].equal,
             make=lambda batch: trace(module, batch, "cuda"),
@@ -81,11 +82,6 @@ def choose_dtype(wanted: str, has_bf16: bool) -> GpuDtype:
         if dtype == wanted:
             return dtype
     raise CompileFailed(f"{wanted!r} is not a dtype of target cuda; choose auto, {', '.join(GPU_DTYPES)}")
-
-
-def cuda_tools() -> dict[str, str]:
-    """Return the version of CUDA and the name of the GPU."""
-    return {"cuda": str(torch.version.cuda), "gpu": torch.cuda.get_device_name(0)}
 
 
 def cast_to_gpu(reference: TaskNetwork, dtype: GpuDtype) -> TaskNetwork:

@@ -14,29 +14,32 @@ from corelane.tasks.text_classification.wire import ClassificationOptions, Class
 SHOWN = 5
 
 
-def labels_line(result: Mapping[str, Any]) -> str:
-    """Return the first labels of a result and their scores, in one line."""
-    shown = [f"{each['label']} {each['score']:.3f}" for each in result["labels"][:SHOWN]]
-    rest = len(result["labels"]) - len(shown)
-    return ", ".join(shown + ([f"{rest} more"] if rest else [])) or "no labels"
+class LabelsTask(TextTask):
+    """A task whose results are labels, best first."""
+
+    result = LabelsResult
+    nothing: Mapping[str, Any] = MappingProxyType({"labels": []})
+
+    def columns(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the first label of a result and its score, and all labels if there are several, by column."""
+        labels = result["labels"]
+        first = labels[0] if labels else {"label": None, "score": None}
+        return {**first, "labels": labels} if len(labels) > 1 else {**first}
+
+    def line(self, result: Mapping[str, Any]) -> str:
+        """Return the first labels of a result and their scores, in one line."""
+        shown = [f"{each['label']} {each['score']:.3f}" for each in result["labels"][:SHOWN]]
+        rest = len(result["labels"]) - len(shown)
+        return ", ".join(shown + ([f"{rest} more"] if rest else [])) or "no labels"
 
 
-def label_columns(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the first label of a result and its score, and all labels if there are several, by column."""
-    labels = result["labels"]
-    first = labels[0] if labels else {"label": None, "score": None}
-    return {**first, "labels": labels} if len(labels) > 1 else {**first}
-
-
-class TextClassification(TextTask):
+class TextClassification(LabelsTask):
     """Gives the labels of a text, or of a pair of texts."""
 
     name = ClassificationOptions.task
     item = ClassifiedText
     options = ClassificationOptions
-    result = LabelsResult
     beside = (str, type(None))
-    nothing: Mapping[str, Any] = MappingProxyType({"labels": []})
     example: Mapping[str, Any] = MappingProxyType({"text": "The room was clean and the staff were kind."})
     dialects = (HfLabels(), TeiLabels())
     engine = "corelane.tasks.text_classification.engine:ClassificationEngine"
@@ -55,11 +58,3 @@ class TextClassification(TextTask):
         super().check(bounds, place, item)
         if item.text_pair is not None:
             check_beside(bounds, place, "the second text", item.text_pair)
-
-    def columns(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the first label, its score, and all labels."""
-        return label_columns(result)
-
-    def line(self, result: Mapping[str, Any]) -> str:
-        """Return the first labels and their scores."""
-        return labels_line(result)

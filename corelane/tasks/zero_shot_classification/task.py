@@ -9,10 +9,8 @@ from typing import Any
 from corelane.domain.dispatch import LEAST_TOKENS, measure, rows_tokens
 from corelane.errors import InvalidInput
 from corelane.tasks.task import Parts
-from corelane.tasks.text import TextTask
 from corelane.tasks.text_classification.present import LabelsPresenter
-from corelane.tasks.text_classification.task import label_columns, labels_line
-from corelane.tasks.text_classification.wire import LabelsResult
+from corelane.tasks.text_classification.task import LabelsTask
 from corelane.tasks.zero_shot_classification.dialects import HfOwnLabels
 from corelane.tasks.zero_shot_classification.wire import LabelledText, ZeroShotOptions, require_short
 
@@ -42,16 +40,14 @@ class OwnLabelsPresenter(LabelsPresenter):
     about = "One text, and labels of your own. The model says how well each of them fits."
 
 
-class ZeroShotClassification(TextTask):
+class ZeroShotClassification(LabelsTask):
     """Says which of the caller's own labels fit a text."""
 
     name = ZeroShotOptions.task
     item = LabelledText
     options = ZeroShotOptions
-    result = LabelsResult
     beside = (list, type(None))
     rows_by = "labels"
-    nothing: Mapping[str, Any] = MappingProxyType({"labels": []})
     example: Mapping[str, Any] = MappingProxyType({"text": "The parcel never came.", "labels": ["delivery", "price"]})
     dialects = (HfOwnLabels(),)
     #: The example gives the labels once, in the options, for all texts of the job.
@@ -86,14 +82,6 @@ class ZeroShotClassification(TextTask):
         """Estimate as ``tokens`` does, from the text's estimated tokens instead of the text."""
         rows, tokens, longest = sentences_of(tuple(labels_of(beside, options)), options.hypothesis_template)
         return max(LEAST_TOKENS, math.ceil(rows_tokens(text_tokens, rows, tokens, longest, self.overlap)))
-
-    def columns(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the first label, its score, and all labels."""
-        return label_columns(result)
-
-    def line(self, result: Mapping[str, Any]) -> str:
-        """Return the first labels and their scores."""
-        return labels_line(result)
 
     def check_options(self, options: ZeroShotOptions, place: str, item: LabelledText) -> None:
         """Raise InvalidInput for a text without labels, or with a label that is too long for the job's template."""

@@ -112,14 +112,6 @@ def test_entities_are_those_of_the_pipeline(kind: str, tmp_path: Path) -> None:
     assert seen > len(asked)
 
 
-def test_artifact_that_does_not_name_the_unknown_token_is_read_as_before(tmp_path: Path) -> None:
-    artifact = compiled(save_labelled("bert", tmp_path / "bert"), tmp_path / "data")
-    queries = [Query(None, text, EntityOptions(aggregation="first")) for text in TEXTS]
-    expected = answer(artifact, queries)
-    assert artifact.manifest.facts.pop("unknown") is not None
-    assert answer(artifact, queries) == expected
-
-
 def test_long_text_is_read_whole_and_each_token_where_it_stands_most_inside(tmp_path: Path) -> None:
     folder = save_tiny("bert", LOADER, tmp_path / "bert", num_labels=len(LABELS), id2label=LABELS)
     text = " ".join(f"Ada Lovelace met Mr {number} in London 👋🏽." for number in range(60))

@@ -82,8 +82,7 @@ class QuestionAnswering(Task):
             raise NotCalibrated(
                 f"{version} is not calibrated: leave `min_precision` out, or have its operator calibrate it"
             )
-        # Workers of releases before this field do not send it.
-        highest, asked = summary.get("highest_precision", 1.0), options.min_precision or 0.0
+        highest, asked = summary["highest_precision"], options.min_precision or 0.0
         if asked > highest:
             raise PrecisionOutOfReach(
                 f"no answer of {version} has a score above {highest:g}, so `min_precision` {asked:g} would give none: "

@@ -33,11 +33,8 @@ class EntityEngine(TextEngine):
     def open(cls, artifact: Artifact, limits: RunnerLimits, calibration: Calibration | None) -> Self:
         """Open the tokenizer of an artifact, and read its labels."""
         opened = super().open(artifact, limits, calibration)
-        facts, tokenizer = artifact.manifest.facts, opened._tokenizer
-        opened.labels = facts["labels"]
-        # Artifacts of older versions do not say it.
-        guessed = tokenizer.token_to_id(getattr(tokenizer.model, "unk_token", None) or "<unk>")
-        opened.unknown = facts.get("unknown", guessed)
+        facts = artifact.manifest.facts
+        opened.labels, opened.unknown = facts["labels"], facts["unknown"]
         return opened
 
     def decode(self, logits: Logits, rows: Sequence[tuple[TokenizedText, Window]]) -> list[ReadRow]:

@@ -34,8 +34,6 @@ class HandlerRunner(Runner):
         backend: Backend,  # noqa: ARG003  # a handler has its own way to the device
         artifact: Artifact,
         limits: RunnerLimits = UNLIMITED,
-        *,
-        calibrated: bool = True,  # noqa: ARG003
     ) -> Self:
         """Import and set up the handler of an artifact; raises ArtifactRefused, LoadFailed or RuntimeLost."""
         manifest, facts = artifact.manifest, artifact.manifest.facts

@@ -43,10 +43,6 @@ class TextTokens:
         return len(self.ids)
 
 
-#: The places of tokens whose text this core does not have.
-NO_PLACES: NDArray[np.int32] = np.zeros((0, 2), dtype=np.int32)
-
-
 def tokenize(tokenizer: Tokenizer, texts: Sequence[str]) -> list[TextTokens]:
     """Return the tokens of each text, without special tokens."""
     return [TextTokens.of(encoding) for encoding in tokenizer.encode_batch(texts, add_special_tokens=False)]

@@ -69,7 +69,7 @@ def read_unzipped(path: Path) -> bytes:
 def read_questions(document: object) -> QuestionSet:
     """Return the questions of a parsed file; raise InvalidInput if it has neither layout."""
     try:
-        found = [entry for _, entry in entries(document)]
+        found = [*entries(document)]
         questions = [_question(entry) for entry in found]
     except (KeyError, TypeError, AttributeError) as error:
         raise InvalidInput(f"this is neither SQuAD's layout nor XQuAD's: {what_is_wrong(error)}") from None
@@ -78,19 +78,18 @@ def read_questions(document: object) -> QuestionSet:
     return QuestionSet(questions, any("is_impossible" in entry for entry in found))
 
 
-def entries(document: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield each question of a parsed file: its place there, and its fields with context and title.
+def entries(document: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield the fields of each question of a parsed file, with its context.
 
     Raises KeyError, TypeError or AttributeError if the file has neither layout.
     """
-    for at_article, article in enumerate(document["data"]):
+    for article in document["data"]:
         if "paragraphs" not in article:
-            yield f"data[{at_article}]", article
+            yield article
             continue
-        for at_paragraph, paragraph in enumerate(article["paragraphs"]):
-            shared = {"context": paragraph["context"], "title": article.get("title")}
-            for at, entry in enumerate(paragraph["qas"]):
-                yield f"data[{at_article}].paragraphs[{at_paragraph}].qas[{at}]", {**entry, **shared}
+        for paragraph in article["paragraphs"]:
+            for entry in paragraph["qas"]:
+                yield {**entry, "context": paragraph["context"]}
 
 
 def what_is_wrong(error: Exception) -> str:

@@ -120,7 +120,7 @@ class QuestionAnsweringTask(TextEngine):
             most=most,
             bound=bound,
         )
-        context_at = self._context_at(question)
+        context_at = len(self._pair.before) + len(question) + len(self._pair.between)
         return TokenizedQuery(query, question, context, windows, context_at, self._template.null_last)
 
     def _longest(self, query: Query) -> int:
@@ -131,10 +131,6 @@ class QuestionAnsweringTask(TextEngine):
                 f"`max_seq_len` is {longest:,}, and this model reads {self._max_length:,} tokens at most"
             )
         return longest
-
-    def _context_at(self, question: Tokens) -> int:
-        """Return where the context starts in a row."""
-        return len(self._pair.before) + len(question) + len(self._pair.between)
 
     def row(self, item: TokenizedQuery, window: Window) -> RowParts:
         """Return the tokens of a window's row."""

@@ -156,7 +156,7 @@ class CoreProcess:
         if self._history.killed:
             log.warning("process_was_killed", core=str(self.core), reason=self._history.killed)
         if self._history.out:
-            self._stand("out_of_service", self._history.reason)
+            self._standing = ("out_of_service", self._history.reason)
         self._write_liveness()
         self._thread.start()
         if not self._history.out:
@@ -171,16 +171,12 @@ class CoreProcess:
         self._record.save(history)
         return history
 
-    def _stand(self, state: str, reason: str) -> None:
-        """Report this state of the core, whatever its models' states are."""
-        self._standing = (state, reason)
-
     def _wait_out(self, should_stop: Callable[[], bool]) -> None:
         """Leave the core alone as long as its history requires."""
         if not self._history.pause_s:
             return
         until = time.monotonic() + self._history.pause_s
-        self._stand("waiting", self._history.reason)
+        self._standing = ("waiting", self._history.reason)
         log.warning("core_waits", core=str(self.core), seconds=self._history.pause_s, reason=self._history.reason)
         while time.monotonic() < until and not should_stop():
             time.sleep(STOP_CHECK_S)
@@ -246,7 +242,7 @@ class CoreProcess:
         history = self._note(after_fault(self._history, error, now, self.settings.core_restarts))
         self.retired = True
         state = "out_of_service" if history.out else "waiting" if isinstance(error, CoreBusy) else "restarting"
-        self._stand(state, history.reason)
+        self._standing = (state, history.reason)
         self._write_liveness()
         say = log.warning if isinstance(error, CoreBusy) else log.error
         say(f"core_{state}", core=str(self.core), code=error.code, detail=history.reason)
@@ -312,20 +308,16 @@ class CoreProcess:
                 # Without a heartbeat this core's leases lapse and its work is lost: log the error, and continue.
                 log.exception("heartbeat_failed")
 
-    @property
-    def _is_stuck(self) -> bool:
-        return self.vitals.is_stuck(STUCK_S)
-
     def _write_liveness(self) -> None:
         """Note state and reason for health checks, even if Redis cannot be reached. A stuck process notes nothing."""
-        if not self._is_stuck:
+        if not self.vitals.is_stuck(STUCK_S):
             state = self.state
             reasons = [] if state in ("idle", "busy") else self._reasons(self.models.describe())
             self._liveness.write(state, "; ".join(reasons))
 
     def _beat(self) -> BeatReply:
         """Send one heartbeat; return the reply."""
-        stuck = self._is_stuck
+        stuck = self.vitals.is_stuck(STUCK_S)
         versions = [] if self.retired else self.versions
         with self._lock:
             if self._closing.is_set():

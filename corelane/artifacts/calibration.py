@@ -54,7 +54,7 @@ class Calibration(FrozenRecord):
     answerable: Curve = Field(description="Chance that the context has an answer, by the best margin.")
     right: Curve = Field(description="Chance that a span is right if there is an answer, by its log share.")
     no_answer_threshold: float | None = Field(
-        None, description="Null is answered where its logits lead by more; the model's own if absent, as it once was."
+        None, description="Null is answered where its logits lead by more; the model's own if absent."
     )
     file: str = Field(description="The file it was fitted on.")
     file_digest: str = Field(description="That file's SHA-256.")
@@ -89,7 +89,7 @@ class Calibration(FrozenRecord):
         return math.floor(1000 * math.exp(self.right.log_chance(0.0))) / 1000
 
     def _digest(self) -> str:
-        # Absent fields are left out, so files from before a field existed keep their digest.
+        # Absent fields are left out, as they are in the file.
         return hashlib.sha256(self.model_dump_json(exclude={"digest"}, exclude_none=True).encode()).hexdigest()
 
 

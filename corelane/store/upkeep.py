@@ -95,15 +95,9 @@ class Upkeep:
             self.prune()
         return forgotten
 
-    def prune(self) -> int:
-        """Remove unneeded entries that never expire; return how many refs of ended jobs were dropped."""
-        dropped = self._link.run(
-            "prune",
-            silent_ms=FORGET_CORE_MS,
-            dead_ms=DEAD_TTL_S * 1000,
-            most=PRUNED_AT_ONCE,
-        )
-        return int(dropped)
+    def prune(self) -> None:
+        """Remove unneeded entries that never expire."""
+        self._link.run("prune", silent_ms=FORGET_CORE_MS, dead_ms=DEAD_TTL_S * 1000, most=PRUNED_AT_ONCE)
 
     def went_round(self) -> None:
         """Note that a sweep was done, so that a missing keeper is noticed."""

@@ -107,7 +107,7 @@ def test_functions_that_end_or_free_something_run_where_redis_is_full(link: Link
     raw.config_set("maxmemory", 1)
     try:
         assert link.run("cancel", job="job_none", ttl=60) == -1
-        assert link.run("commit", lease="a/0#1", core="a/0", ttl=60, slices=[]) == [0, 0]
+        assert link.run("commit", lease="a/0#1", core="a/0", ttl=60, slices=[], spent={}) == [0, 0]
         assert link.run("claim", **CLAIM) == []
         assert link.run("lease", key="cl:lease", holder="a", ttl_ms=1000) > 0
         assert link.run("write", commands=[["SET", "cl:x", 1, "NX"]]) == [b"OK"]

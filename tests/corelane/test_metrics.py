@@ -122,7 +122,7 @@ def test_histogram_whose_sums_started_from_0_counts_from_there() -> None:
 def test_every_metric_that_the_functions_count_is_defined() -> None:
     named = {word.split("|")[0] for word in read_code().split("'") if word.startswith("corelane_")}
     counted = {metric.name for metric in m.ALL.values() if metric.source is m.MetricSource.COUNTED}
-    assert named == counted - {m.DELIVERIES.name}  # counted in a hash of its own since long
+    assert named == counted - {m.DELIVERIES.name}  # counted in a hash of its own
 
 
 def test_every_metric_says_what_it_is_even_without_values() -> None:

@@ -68,7 +68,7 @@ class JobRecord:
     expires_ms: int | None = None
     not_before_ms: int | None = None
     dropped: int = 0
-    #: Number of failed items by error code. Empty for jobs of releases that did not count them.
+    #: Number of failed items by error code.
     failures: dict[str, int] = field(default_factory=dict)
     error: dict[str, str] | None = None
     name: str | None = None
@@ -92,8 +92,7 @@ class JobRecord:
     invalid_items: Literal["refuse", "fail"] | None = None
     output_url: str | None = None
     output: dict[str, Any] | None = None
-    #: The job's usage so far, in stored form. None before its first results, and for jobs of releases that did not
-    #: record usage. Most reads of a job leave it out.
+    #: The job's usage so far, in stored form. None before its first results. Most reads of a job leave it out.
     stored_usage: str | None = None
     #: The stored results of the first items, read together with the job; empty if they were not read.
     first_results: Sequence[bytes | None] = ()

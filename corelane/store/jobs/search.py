@@ -16,7 +16,7 @@ from corelane.log import get_logger
 from corelane.store import keys
 from corelane.store.api_keys import read_keys
 from corelane.store.jobs.idempotency import Holder
-from corelane.store.jobs.records import JobRecord
+from corelane.store.jobs.records import FAILED, JobRecord
 from corelane.store.link.library import Command
 from corelane.store.link.link import CommonLink, pairs
 
@@ -49,9 +49,6 @@ FAILING = "failing"
 
 #: What ``count_jobs`` counts among an owner's jobs, each with its set.
 COUNTED = {name: name for name in ("open", "failed", "canceled", "expired")} | {"with_failed_items": FAILING}
-
-#: The field that counts a job's items that failed with a code.
-FAILED_CODE = "failed:{}"
 
 FIELDS = ("name", "status", "version", "failed", "created_ms")
 
@@ -189,7 +186,7 @@ async def _choose(link: CommonLink, jobs: Sequence[str], wanted: JobFilter) -> l
     """Return those of the jobs that match the filter."""
     if wanted.is_empty:
         return list(jobs)
-    fields = (*FIELDS, FAILED_CODE.format(wanted.code))
+    fields = (*FIELDS, f"{FAILED}{wanted.code}")
     found = await link.many([("HMGET", keys.job(job), *fields) for job in jobs])
     facts = (_facts(job, values) for job, values in zip(jobs, found, strict=True))
     return [each.id for each in facts if each is not None and wanted.take(each)]

@@ -37,7 +37,6 @@ end
 -- final. If an item failed, it stays for a retry, unless its items are in a file.
 define('commit', function(ask, args)
   local claim, refused, done, answered, late = keys.claim(ask.lease), 0, {}, {}, {}
-  ask.spent = ask.spent or {}
   for i, slice in ipairs(ask.slices) do
     local ref, succeeded, failed = parse(slice[1]), slice[2], slice[3]
     local charged = release_slice(claim, ask.core, ref)

@@ -150,7 +150,7 @@ local function prune_lanes(version, dropped, most)
   return dropped
 end
 
--- prune{silent_ms, dead_ms, most, what hooks of plugins take…} → refs dropped
+-- prune{silent_ms, dead_ms, most, what hooks of plugins take…}
 -- Removes entries without an expiry of their own that are no longer needed: cores that were silent for `silent_ms`,
 -- dead letters older than `dead_ms`, unneeded texts, hosts without deliveries, and refs of
 -- ended jobs if no core is left that would skip them.
@@ -162,7 +162,6 @@ define('prune', function(ask)
   for _, version in ipairs(call('HKEYS', keys.WAITING)) do
     if not is_held(version) then dropped = prune_lanes(version, dropped, ask.most) end
   end
-  return dropped
 end)
 
 -- lease{key, holder, ttl_ms} → the holder's fence if it has the lease for ttl_ms now; 0 if another process has it

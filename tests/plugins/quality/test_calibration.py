@@ -210,7 +210,6 @@ def test_what_the_job_asks_for_decides_before_the_models_own_threshold(
 def test_threshold_of_a_calibration_goes_before_the_models_own(tiny_artifact: Artifact, tmp_path: Path) -> None:
     artifact = calibrated_copy(tiny_artifact, tmp_path / "copy")
     query = Query("who", "ada wrote")
-    # A file from before thresholds were in it has none, and the digest of its time.
     assert b"no_answer_threshold" not in artifact.file(CALIBRATION_NAME).read_bytes()
     for known, is_given in ((None, True), (-1000.0, False), (1000.0, True)):
         calibration = CALIBRATION.model_copy(update={"version": artifact.manifest.version})

@@ -84,7 +84,7 @@ class BatchRecord:
     counts: RequestCounts | None = None
     #: The statuses of its jobs, if it is open; without those that were deleted.
     statuses: tuple[JobStatus, ...] = ()
-    #: Usage of its jobs; None before there are any, and for a batch of a version that did not record it.
+    #: Usage of its jobs; None before there are any.
     used: Used | None = None
     errors: tuple[BatchError, ...] = ()
     model: str | None = None

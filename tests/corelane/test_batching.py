@@ -254,28 +254,6 @@ def test_one_owner_alone_is_served_as_if_there_were_no_owners(lengths: list[tupl
         assert run_batch(items, shares)[0] is first
 
 
-def test_question_of_a_second_owner_goes_before_forty_that_came_first() -> None:
-    flood = waiting_items([[200]] * 40, "a")
-    [question] = waiting_items([[60]], "b", first=40)
-    assert run_batch([*flood, question], {}) == [question]
-
-
-def test_owners_with_much_to_do_alternate_by_tokens() -> None:
-    items = [*waiting_items([[128]] * 40, "a"), *waiting_items([[65]] * 40, "b", first=40)]
-    shares: dict[str, Share] = {}
-    owners = [item.owner for _ in range(6) for item in run_batch(items, shares)]
-    assert owners[:8] == ["b", "a", "b", "a", "b", "b", "a", "b"]
-    tokens = {"a": 128 * owners.count("a"), "b": 65 * owners.count("b")}
-    assert abs(tokens["a"] - tokens["b"]) <= 128
-
-
-def test_two_documents_of_two_owners_are_read_side_by_side() -> None:
-    one, other = waiting_items([[384] * 40], "a")[0], waiting_items([[384] * 30], "b", first=1)[0]
-    shares: dict[str, Share] = {}
-    for _ in range(10):
-        assert run_batch([one, other], shares).count(one) == 2
-
-
 def test_one_question_at_a_time_gets_no_more_than_a_fair_share() -> None:
     flood, shares = waiting_items([[60]] * 400, "a"), dict[str, Share]()
     [question] = waiting_items([[380]], "b", first=1000)
@@ -309,16 +287,6 @@ def test_documents_of_two_owners_outlast_two_streams_of_questions() -> None:
     assert [document.left for document in documents] == [0, 0]
 
 
-def test_one_line_question_goes_before_a_document_that_came_first() -> None:
-    document, question = waiting_items([[384] * 400, [40]])
-    assert run_batch([document, question], {}) == [question]
-
-
-def test_document_shares_the_rows_that_a_short_question_leaves() -> None:
-    document, question = waiting_items([[384] * 400, [380]])
-    assert run_batch([document, question], {}) == [question, document, document, document]
-
-
 def test_document_that_had_its_turn_while_nobody_asked_is_not_due_beside_the_next_question() -> None:
     [document] = waiting_items([[384] * 400])
     shares: dict[str, Share] = {}
@@ -326,15 +294,6 @@ def test_document_that_had_its_turn_while_nobody_asked_is_not_due_beside_the_nex
         assert run_batch([document], shares)[0] is document
         [question] = waiting_items([[40]], first=100 + turn)
         assert run_batch([document, question], shares) == [question]
-
-
-def test_document_is_not_starved_by_an_endless_stream_of_questions() -> None:
-    [document] = waiting_items([[384] * 8])
-    items, shares = [document], dict[str, Share]()
-    for turn in range(2 * OLDEST_TURN):
-        items += waiting_items([[40]] * 16, first=100 + turn * 20)
-        next_batch(items, shares)
-    assert document.left == 0
 
 
 def test_nothing_waiting_is_no_batch_and_clears_all_scores() -> None:

@@ -87,12 +87,6 @@ def test_context_larger_than_the_cache_is_read_all_the_same(
     assert tokenizer.read.count(document) == 2
 
 
-def test_question_too_long_is_refused_alone(tokenizer: CountingTokenizer, tiny_artifact: Artifact) -> None:
-    items = make_task(tokenizer, tiny_artifact, 100).tokenize_all([Query("who " * 100, RIVER), Query("who", RIVER)])
-    assert [type(item) for item in items] == [dict, TokenizedQuery]
-    assert items[0]["error"]["code"] == "question_too_long"
-
-
 def test_batch_holds_each_window_once_and_padding_sees_one_token(
     tokenizer: CountingTokenizer, tiny_artifact: Artifact
 ) -> None:

@@ -190,11 +190,14 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "other size": (config(hidden_size=48), "weights, and its config.json says"),
     "no config": (without("config.json"), r"holds no config\.json"),
     "no tokenizer": (without("tokenizer.json"), "holds no tokenizer"),
+    "empty tokenizer": (written("tokenizer.json", b"{}"), "tokenizer of formed does not load"),
     "another's tokenizer": (
         lambda folder: named("RobertaTokenizer")(folder),
         "is another model's|does not load|cannot",
     ),
     "list as config": (written("config.json", b"[]"), r"config\.json of formed makes no sense: it is no object"),
+    "torn config": (written("config.json", b"{"), r"config\.json of formed cannot be read"),
+    "empty config": (written("config.json", b"{}"), r"config\.json"),
     "binary config": (written("config.json", b"\xff\xfe\x00"), r"config\.json of formed cannot be read"),
     "deep config": (written("config.json", b"[" * 100_000), r"config\.json of formed cannot be read"),
     **{
@@ -303,8 +306,6 @@ def test_labels_of_every_shape_are_those_of_the_config_or_refused(
 @pytest.mark.parametrize(
     ("name", "values", "told"),
     [
-        ("config_sentence_transformers.json", {"truncate_dim": -3}, "a `truncate_dim` of -3"),
-        ("config_sentence_transformers.json", {"truncate_dim": "8"}, "a `truncate_dim` of 8"),
         ("sentence_bert_config.json", {"max_seq_length": 0.5}, "reads at most 0 tokens, .* rows have 16"),
         ("sentence_bert_config.json", {"max_seq_length": 7}, "reads at most 7 tokens"),
         ("2_Dense/config.json", {"in_features": []}, "cannot be used"),

@@ -7,18 +7,12 @@ import pytest
 from sentencepiece import SentencePieceProcessor
 from transformers import AutoTokenizer
 
-from compile.model.loading import SourceModel, load_model, quiet_transformers
-from compile.model.source import find_source
 from corelane.errors import ModelRefused, SetupError
+from tests.compile.test_model import load
 from tests.families.pieces import FAMILIES, Pieces, save_network
 from tests.families.texts import MULTI_SCRIPT
 
 TEXTS = (*MULTI_SCRIPT, "It was  built\tin 1874.", " a", "▁", "x" * 40, "-")
-
-
-def load(folder: Path) -> SourceModel:
-    with quiet_transformers():
-        return load_model(find_source(str(folder)))
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.kind)

@@ -9,8 +9,6 @@ import pytest
 
 from compile.build import build
 from compile.model.adapt import ADAPTED
-from compile.model.loading import SourceModel, load_model, quiet_transformers
-from compile.model.source import find_source
 from compile.tasks.texts import LIGHTHOUSE
 from corelane.artifacts.manifest import Artifact, Manifest
 from corelane.errors import CompileFailed, ModelRefused
@@ -18,17 +16,13 @@ from corelane.settings import Settings
 from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask, TokenizedQuery
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
 from corelane.tasks.question_answering.options import AnswerOptions
+from tests.compile.test_model import load
 from tests.families.networks import save_tiny
 from tests.families.official import Official
 from tests.families.rows import ROWS, Row
 from tests.families.test_architectures import CONTEXTS, LENGTH, QUESTION, STRIDE, check_logits, has_types
 
 BY_KIND = {row.kind: row for row in ROWS}
-
-
-def load(folder: Path) -> SourceModel:
-    with quiet_transformers():
-        return load_model(find_source(str(folder)))
 
 
 def compiled(row: Row, folder: Path, buckets: str = "2x48", dtype: str = "fp32", target: str = "cpu") -> Artifact:

@@ -382,14 +382,6 @@ def test_static_embedding_looks_up_each_token(form: str, tmp_path: Path) -> None
         compiled(folder, tmp_path / "data")
 
 
-def test_version_depends_on_the_pooling(tmp_path: Path) -> None:
-    folder = save(tmp_path / "tiny")
-    before = find_source(str(folder))
-    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"embedding_dimension": 32, "pooling_mode": "cls"}))
-    assert before.task == "feature-extraction"
-    assert find_source(str(folder)).version != before.version
-
-
 def test_a_vector_of_zeros_stays_one() -> None:
     assert not np.isnan(finish(np.zeros(3, np.float32), None, normalize=True)).any()
 

@@ -25,10 +25,6 @@ def folder(tiny_artifact: Artifact, tmp_path: Path) -> Path:
     return folder
 
 
-def test_version_is_found_by_its_full_name(folder: Path, tiny_artifact: Artifact, tmp_path: Path) -> None:
-    assert find_artifact(tmp_path, tiny_artifact.manifest.version_id, "cpu") == read_artifact(folder)
-
-
 def test_damaged_manifest_is_told_by_name_and_passed_over_for_the_newest(
     folder: Path, tiny_artifact: Artifact, tmp_path: Path
 ) -> None:

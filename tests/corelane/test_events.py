@@ -4,9 +4,9 @@ import pytest
 
 from corelane.domain.events import parse_event_id
 from corelane.domain.ids import new_job_id
-from corelane.store.dispatch import Claim, ExchangeRequest, Room, SliceResults
+from corelane.store.dispatch import Claim, SliceResults
 from corelane.store.jobs.events import BEGINNING, EventPage, JobEvents
-from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed
+from tests.corelane.store_bench import Bench, LoneCore, answered, claimed
 
 
 def told(bench: Bench, job: str) -> list[tuple[str, dict]]:
@@ -90,28 +90,6 @@ def test_last_event_comes_however_a_job_ends(bench: Bench, way: str) -> None:
     assert bench.get(job).status == way
     assert told(bench, job)[-1] == ("job.completed", {})
     assert [event for event, _ in told(bench, job)].count("job.completed") == 1
-
-
-def test_commits_questions_and_claims_share_a_trip(bench: Bench) -> None:
-    core = bench.core("a/0")
-    first, second = bench.submit(3), bench.submit(3)
-    claim = claimed(core)
-    third = bench.submit(3)
-    bench.cancel(second)
-    done = [outcome for outcome in answered(claim) if outcome.ref.job == first]
-    exchanged = core.exchange(
-        ExchangeRequest(
-            commits={claim.lease: done},
-            jobs=[second],
-            versions=[VERSION],
-            room=Room(4096),
-            linger=True,
-        )
-    )
-    assert exchanged.refused == {claim.lease: 0}
-    assert exchanged.closed == {second}
-    assert exchanged.claim is not None
-    assert [ref.job for ref, _ in exchanged.claim.refs] == [third]
 
 
 def test_story_is_bounded_and_what_is_left_can_be_read_from_an_event_that_is_gone(bench: Bench) -> None:

@@ -130,15 +130,6 @@ def test_slow_reader_holds_the_feeding_back_until_it_drops(bench: Bench) -> None
     assert bench.raw.hlen(f"cl:out:{{{job}}}") == 0
 
 
-def test_only_one_feeds_at_a_time(bench: Bench) -> None:
-    first, second = feeder_of(bench), feeder_of(bench)
-    assert first.take_turn("one")
-    assert not second.take_turn("two")
-    assert first.take_turn("one")
-    first.end_turn("one")
-    assert second.take_turn("two")
-
-
 def test_canceled_job_is_fed_no_more_and_its_file_stays_for_a_retry_until_the_job_goes(bench: Bench) -> None:
     bench.core("a/0")
     job, path = submit_upload(bench, 5000)

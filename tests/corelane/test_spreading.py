@@ -60,21 +60,6 @@ def test_job_of_twenty_is_shared_by_two_idle_cores(bench: Bench) -> None:
     assert claim_each(cores) == [10, 10]
 
 
-def test_job_of_sixty_four_is_shared_by_two_idle_cores(bench: Bench) -> None:
-    cores = [bench.core("a/0"), bench.core("b/0")]
-    bench.submit(64, items=questions(64))
-    assert claim_each(cores) == [32, 32]
-
-
-def test_core_that_ended_its_drain_is_sent_a_message_by_the_next_job(bench: Bench) -> None:
-    core = bench.core("a/0")
-    bench.submit(1)
-    answer_all(core)
-    bench.raw.delete("core.a.0")
-    bench.submit(1)
-    assert bench.raw.llen("core.a.0") == 1
-
-
 def test_job_is_shared_by_the_idle_cores_alone(bench: Bench) -> None:
     busy, *idle = [bench.core(name) for name in ("a/0", "b/0", "c/0")]
     bench.submit(20, items=questions(20), owner="other")

@@ -6,7 +6,7 @@ import pytest
 
 from corelane.domain.dispatch import SLICE_TOKENS
 from corelane.domain.ids import new_job_id
-from corelane.domain.jobs import JobStatus, Priority, Webhook
+from corelane.domain.jobs import JobStatus, Priority
 from corelane.errors import StoreFull, StoreUnavailable
 from corelane.store import upkeep
 from corelane.store.dispatch import ExchangeRequest, Room
@@ -219,16 +219,6 @@ def test_job_whose_payloads_expired_is_not_made(bench: Bench) -> None:
     assert bench.raw.keys("cl:job:*") == []
 
 
-def test_final_job_with_a_webhook_has_one_delivery_due(bench: Bench) -> None:
-    core = bench.core("a/0")
-    job = bench.submit(1, webhook=Webhook(url="https://example.com/x"))
-    claim = claimed(core)
-    core.commit(claim.lease, answered(claim))
-    core.commit(claim.lease, answered(claim))
-    assert bench.raw.zcard("cl:due") == 1
-    assert bench.raw.hget(f"cl:delivery:evt_{job[4:]}_completed", "url") == "https://example.com/x"
-
-
 def test_full_redis_refuses_with_a_sentence_and_keeps_nothing(bench: Bench) -> None:
     bench.raw.config_set("maxmemory", 1)
     bench.raw.function_flush()  # Makes the library forget how much memory it saw up to 100 ms ago.
@@ -334,15 +324,6 @@ def test_one_trip_commits_asks_and_claims(bench: Bench) -> None:
     assert exchanged.closed == {first, second}
     assert exchanged.claim is not None
     assert [ref.job for ref, _ in exchanged.claim.refs] == [third]
-
-
-def test_failed_item_is_not_claimed_beside_other_work(bench: Bench) -> None:
-    core = bench.core("a/0")
-    bench.submit(1)
-    claimed(core)
-    bench.upkeep.return_own("a/0")
-    assert core.claim([VERSION], linger=True, idle=False) is None
-    assert core.claim([VERSION], linger=True) is not None
 
 
 def test_returned_item_goes_before_all_else_and_cores_with_work_hold_back_for_it(bench: Bench) -> None:

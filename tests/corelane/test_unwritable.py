@@ -6,10 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import redis
 
 from corelane.domain.dispatch import MOST_REF_TOKENS
-from corelane.settings import Settings
 from corelane.store.dispatch import ExchangeRequest
 from corelane.tasks.registry import TASKS
 from tests.corelane.store_bench import Bench, LoneCore, answered, claimed
@@ -21,11 +19,6 @@ def nested(levels: int) -> list[Any]:
 
 #: What orjson does not write.
 UNWRITABLE = {"huge": 10**40, "surrogate": "\ud800", "object": object(), "deep": nested(300), "bytes": b"a"}
-
-
-@pytest.fixture
-def bench(settings: Settings, raw: redis.Redis, bell: str) -> Bench:
-    return Bench(settings, raw, bell)
 
 
 @pytest.fixture

@@ -222,8 +222,6 @@ def test_keeper_killed_anywhere_is_followed_by_another_and_each_line_is_there_on
         bench.answer(core)
     bench.raw.delete("cl:batcher")
     script = """from corelane.settings import Settings
-from corelane.domain.jobs import DEFAULT_TASK
-from corelane.domain.jobs import DEFAULT_TASK
 from corelane.plugins.files.batches.task import run_batches
 run_batches(Settings(), '', bool)"""
     killed = subprocess.run(
@@ -333,14 +331,6 @@ def test_old_files_that_nobody_knows_are_removed(bench: BatchBench) -> None:
     bench.in_context(tidy)
     assert set(storage.names()) == {kept, fresh, foreign}
     assert storage.names("plans") == []
-
-
-def test_only_one_carries_batches_on(bench: BatchBench) -> None:
-    assert bench.in_context(lambda context: context.batches.take_turn("one"))
-    assert not bench.in_context(lambda context: context.batches.take_turn("two"))
-    assert bench.in_context(lambda context: context.batches.take_turn("one"))
-    bench.in_context(lambda context: context.batches.end_turn("one"))
-    assert bench.in_context(lambda context: context.batches.take_turn("two"))
 
 
 def test_lines_that_failed_may_be_retried_through_their_job_once_the_batch_has_its_results(bench: BatchBench) -> None:

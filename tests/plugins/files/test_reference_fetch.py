@@ -11,7 +11,7 @@ from corelane.plugins.files.references.checks import find_reference_route
 from corelane.plugins.files.references.fetch import get, put
 from corelane.plugins.files.references.urls import is_allowed
 from corelane.settings import Settings
-from tests.corelane.test_webhook_addresses import HOSTS, URLS, answers, to_loopback_at_worst
+from tests.corelane.test_webhook_addresses import HOSTS, URLS, to_loopback_at_worst
 from tests.tools.receivers import Listener, listener
 
 #: Any host may be named, by http too.
@@ -46,15 +46,6 @@ def test_host_that_leads_to_a_private_place_is_never_connected_to(host: str, tra
 def test_url_that_is_no_plain_address_is_refused(url: str) -> None:
     with pytest.raises(UrlRefused), get(STRICT, url, {}, lambda _: True):
         pass
-
-
-def test_name_that_is_rebound_to_a_private_address_is_refused_at_the_attempt(trap: Listener) -> None:
-    rebound = answers(["169.254.169.254"], ["127.0.0.1"])
-    for _ in range(2):
-        url = f"http://rebound.example:{trap.port}/"
-        with pytest.raises(UrlRefused), get(ELSEWHERE, url, {}, lambda _: True, resolver=rebound):
-            pass
-    assert trap.connections == 0
 
 
 def test_user_in_a_url_is_refused_before_anything_is_resolved() -> None:

@@ -14,7 +14,7 @@ from pytest_httpserver import HTTPServer
 from werkzeug import Request, Response
 
 from corelane.domain.request_facts import NO_REQUEST
-from corelane.errors import InputFailed, NothingToRetry, UrlRefused
+from corelane.errors import InputFailed, NothingToRetry
 from corelane.plugins.files.references.carrier import Carrier
 from corelane.plugins.files.references.content import MOST_MEMBERS, unpacked
 from corelane.plugins.files.references.reading import InputReader
@@ -334,12 +334,6 @@ def test_https_input_is_resumed_by_a_range_or_read_again(
     assert not has_ranges or int((asked[1] or "")[6:-1]) > 0
     fleet.answer(job)
     assert [result["id"] for result in fleet.bench.results(job)] == [f"i{n}" for n in range(1000)]
-
-
-def test_where_no_url_is_allowed_the_setting_is_named(fleet: Fleet, s3: str) -> None:
-    fleet.settings = fleet.settings.model_copy(update={"input_urls": ()})
-    with pytest.raises(UrlRefused, match="has not set CORELANE_INPUT_URLS"):
-        fleet.submit(input_url=f"{s3}/a")
 
 
 @pytest.mark.parametrize(("status", "is_final"), [(404, True), (403, True), (503, False), (429, False)])

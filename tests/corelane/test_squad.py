@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from corelane.errors import InvalidInput
 from corelane.tasks.question_answering.squad import (
-    SquadQuestion,
     best_over,
     exact_match,
     normalise,
@@ -64,16 +63,6 @@ def test_the_best_gold_answer_counts() -> None:
 def test_gold_answers_that_say_nothing_are_passed_over() -> None:
     assert best_over(exact_match, "", ["the", "cat"]) == 0
     assert best_over(exact_match, "", ["the"]) == 1
-
-
-def test_squad_files_are_read_with_or_without_unanswerable_questions() -> None:
-    qas = [{"id": 1, "question": "q", "answers": [{"text": "x", "answer_start": 0}]}]
-    first = read_questions({"data": [{"paragraphs": [{"context": "x y", "qas": qas}]}]})
-    assert first.questions == [SquadQuestion("1", "q", "x y", ("x",))]
-    assert not first.may_be_unanswerable
-    marked = [{"id": "2", "question": "q", "answers": [], "is_impossible": True}]
-    second = read_questions({"data": [{"paragraphs": [{"context": "x y", "qas": marked}]}]})
-    assert second.may_be_unanswerable
 
 
 @pytest.mark.parametrize(

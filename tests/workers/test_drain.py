@@ -42,15 +42,6 @@ def core(bench: Bench) -> Iterator[SimulatedCore]:
     core.dispatch.close()
 
 
-def test_report_tells_of_items_and_batches(core: SimulatedCore, bench: Bench) -> None:
-    jobs = [bench.submit(1), bench.submit(40)]
-    report = drain(core, lambda: False)
-    assert list(report) == ["items", "batches", "tokens", "seconds", "padding"]
-    assert report["items"] == 41
-    assert report["batches"] >= 1
-    assert {str(bench.get(job).status) for job in jobs} == {"succeeded"}
-
-
 @pytest.fixture
 def lingering(core: SimulatedCore) -> SimulatedCore:
     """Have the core linger."""

@@ -81,18 +81,6 @@ def test_every_item_of_every_claim_is_answered_in_its_place(runner: Runner) -> N
     assert runner.waiting_tokens(10**9) == 0
 
 
-def test_question_claimed_later_is_done_before_a_document(runner: Runner) -> None:
-    in_flight = InFlight({runner.version: runner})
-    in_flight.add(*make_claim("document", runner.version, [["the river was red " * 500]]))
-    run_batch(in_flight)
-    in_flight.add(*make_claim("question", runner.version, [["ada"]]))
-    for _ in range(2):
-        run_batch(in_flight)
-    assert list(in_flight.done) == ["question"]
-    run_out(in_flight)
-    assert set(in_flight.done) == {"question", "document"}
-
-
 def test_document_counts_for_its_share_only(runner: Runner) -> None:
     in_flight = InFlight({runner.version: runner})
     in_flight.add(*make_claim("document", runner.version, [["the river was red " * 500]]))
@@ -170,15 +158,6 @@ def test_item_that_is_refused_is_charged_what_was_estimated(tiny_artifact: Artif
     [outcome] = in_flight.done["a"]
     assert [result["error"] and result["error"]["code"] for result in outcome.results] == ["too_many_windows", None]
     assert outcome.ref.tokens == 128
-
-
-def test_ref_without_payload_fails_so_that_its_job_ends(runner: Runner) -> None:
-    in_flight = InFlight({runner.version: runner})
-    claim, slices = make_claim("a", runner.version, [["ada"], ["paris"]])
-    in_flight.add(claim, slices[1:])
-    [outcome] = in_flight.done["a"]
-    assert outcome.ref == claim.refs[0][0]
-    assert [(result["index"], result["error"]["code"]) for result in outcome.results] == [(0, "internal")]
 
 
 def test_results_of_a_later_slice_have_their_places_in_the_job(runner: Runner) -> None:

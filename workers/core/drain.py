@@ -252,7 +252,7 @@ class DrainLoop:
             room=room or Room(0),
             linger=linger,
             idle=in_flight.is_empty,
-            laden=pending.holds_document(SLICE_TOKENS),
+            laden=any(each.ref.tokens > SLICE_TOKENS for each in pending.values()),
             found=pending.corrections(),
             wait=wait,
         )

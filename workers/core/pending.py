@@ -85,10 +85,6 @@ class PendingSlices(dict[Key, PendingSlice]):
         enough = BESIDE_TOKENS if met else SMALL_TOKENS
         return [*met, *(lane for lane, tokens in small.items() if tokens >= enough)]
 
-    def holds_document(self, most_tokens: int) -> bool:
-        """Return whether a slice has more than ``most_tokens``, as only a slice of one large item has."""
-        return any(pending.ref.tokens > most_tokens for pending in self.values())
-
     def corrections(self) -> list[tuple[str, Ref]]:
         """Return refs whose charge is far from their cost, by lease; others are corrected when committed."""
         found = []

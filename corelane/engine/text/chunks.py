@@ -103,10 +103,6 @@ class ChunkReader:
         self.documents[passage] = document
         return None
 
-    def clear(self) -> None:
-        """Drop all documents."""
-        self.documents.clear()
-
     def drop(self, keys: Collection[Hashable]) -> None:
         """Drop queries, and documents without queries."""
         for passage, document in list(self.documents.items()):

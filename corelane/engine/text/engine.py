@@ -240,7 +240,7 @@ class TextEngine(TaskEngine[Any]):
     def forget(self, keys: Collection[Hashable] | None = None) -> None:
         """Stop reading for these queries, or for all."""
         if keys is None:
-            self._long.clear()
+            self._long.documents.clear()
             self._unread.clear()
             return
         if self._long.documents:

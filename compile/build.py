@@ -216,7 +216,7 @@ def choose_candidates(dtype: str, format: str, eval_set: EvalSet | None) -> list
     ]
 
 
-def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str = "") -> Method:
+def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str) -> Method:
     """Return how to compile for the CPU in one way; ``kind`` places the artifact next to those for other kinds.
 
     TorchScript is traced again at lengths for which a trace does not hold; other formats have one graph for all.

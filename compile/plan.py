@@ -48,9 +48,9 @@ def make_plan(
     buckets: str,
     name: str | None,
     report: Report,
-    target: str = "cpu",
-    lone_rows: bool = False,
-    task: str | None = None,
+    target: str,
+    lone_rows: bool,
+    task: str | None,
 ) -> BuildPlan:
     """Load the model and check that it runs and suits the buckets; raises CompileFailed or ModelRefused.
 

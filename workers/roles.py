@@ -75,7 +75,7 @@ def of_plugins(queue: str, tools: LoopTools) -> list[Loop]:
     return loops
 
 
-def sweeping(celery: Celery, settings: Settings, bell: str, outage: Outage, tracer: Tracer | None = None) -> Loop:
+def sweeping(celery: Celery, settings: Settings, bell: str, outage: Outage, tracer: Tracer | None) -> Loop:
     """Make the loop of the keeper's sweep."""
 
     def begin() -> Callable[[], object]:

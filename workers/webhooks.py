@@ -81,7 +81,7 @@ class Hold:
 class WebhookSender:
     """Posts due deliveries. All rounds must be called from one thread, which has the event loop."""
 
-    def __init__(self, settings: Settings, tracer: Tracer | None = None) -> None:
+    def __init__(self, settings: Settings, tracer: Tracer | None) -> None:
         self._settings = settings
         self._tracer = tracer
         self._runner = asyncio.Runner()

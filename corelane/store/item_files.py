@@ -90,10 +90,10 @@ class ItemFiles:
         """Yield lines from an offset on, with their line ends; raise NotFound if the file is gone."""
         return split_lines(lambda at: self.read(file, parts, at, READ_BYTES), start)
 
-    def exists(self, file: str, parts: Sequence[int] = ()) -> bool:
+    def exists(self, file: str) -> bool:
         """Return whether a file exists."""
         try:
-            self.place(file).read_at(part_name(file, 0) if parts else file, 0, 1)
+            self.place(file).read_at(file, 0, 1)
         except NotFound:
             return False
         return True

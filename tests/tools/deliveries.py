@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import orjson
 
 from corelane.settings import Settings
-from corelane.store.deliveries.sending import LEASE_S, Attempt, Delivery, DeliveryStore
+from corelane.store.deliveries.sending import Attempt, Delivery, DeliveryStore
 from corelane.store.link.blocking import Link
 from corelane.store.link.library import make_library, read_code
 from corelane.store.link.link import AsyncLink
@@ -57,8 +57,8 @@ class Deliveries:
 
         return asyncio.run(run())
 
-    def take(self, limit: int, lease_s: float = LEASE_S) -> list[str]:
-        return self.run(lambda store: store.take(limit, lease_s))
+    def take(self, limit: int) -> list[str]:
+        return self.run(lambda store: store.take(limit))
 
     def hold(self, deliveries: Sequence[str]) -> None:
         self.run(lambda store: store.hold(deliveries))

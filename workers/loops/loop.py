@@ -212,7 +212,7 @@ class RunLoops(bootsteps.StartStopStep):
     terminate = close
 
 
-def add_loops(app: Celery, loops_by_queue: LoopsByQueue, health_dir: Path | None = None) -> None:
+def add_loops(app: Celery, loops_by_queue: LoopsByQueue, health_dir: Path | None) -> None:
     """Let workers of this app run loops; they keep liveness files in ``health_dir``."""
     app.loops_by_queue, app.health_dir = loops_by_queue, health_dir
     app.steps["worker"].add(RunLoops)

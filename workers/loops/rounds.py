@@ -36,7 +36,7 @@ REPEAT_S = 120.0
 GAP_S = 15.0
 
 
-def sweep(app: Celery, upkeep: Upkeep, tracer: Tracer | None = None) -> None:
+def sweep(app: Celery, upkeep: Upkeep, tracer: Tracer | None) -> None:
     """Do one round of the sweep. Raises Unavailable if Redis cannot be reached; the next round tries again."""
     returned = upkeep.return_lapsed()
     upkeep.let_in()

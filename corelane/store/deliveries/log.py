@@ -40,7 +40,7 @@ class DeliveryLog:
         ids = await self._link("ZRANGE", keys.deliveries(subject), 0, -1)
         return await self._read([each.decode() for each in ids])
 
-    async def dead(self, after_ms: int, after: str, limit: int, owner: str | None = None) -> list[LoggedDelivery]:
+    async def dead(self, after_ms: int, after: str, limit: int, owner: str | None) -> list[LoggedDelivery]:
         """Read dead letters, oldest first: given up after ``after_ms``, or at ``after_ms`` with an id above ``after``.
 
         With ``owner``, read only dead letters of this owner.

@@ -118,9 +118,9 @@ class DeliveryStore:
     def __init__(self, link: CommonLink, settings: Settings, gate: ReplicaGate | None = None) -> None:
         self._link, self._settings, self._gate = link, settings, gate
 
-    async def take(self, limit: int, lease_s: float = LEASE_S) -> list[str]:
+    async def take(self, limit: int) -> list[str]:
         """Return at most ``limit`` deliveries to try now. Each is due again after its lease unless held or reported."""
-        taken = await self._link.run("take_due", limit=limit, lease_ms=int(1000 * lease_s), most=HOST_THREADS)
+        taken = await self._link.run("take_due", limit=limit, lease_ms=int(1000 * LEASE_S), most=HOST_THREADS)
         return [delivery.decode() for delivery in taken]
 
     async def hold(self, deliveries: Sequence[str]) -> None:

@@ -39,8 +39,8 @@ def _failures(values: Mapping[str, bytes]) -> dict[str, int]:
     return {name[len(FAILED) :]: int(count) for name, count in values.items() if name.startswith(FAILED)}
 
 
-def _time(ms: int | None, after_ms: int = 0) -> str | None:
-    return None if ms is None else iso_time(after_ms + ms)
+def _time(ms: int | None) -> str | None:
+    return None if ms is None else iso_time(ms)
 
 
 @dataclass(slots=True)

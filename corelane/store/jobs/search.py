@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from corelane.domain.dispatch import PUBLIC
-from corelane.domain.ids import CELL, id_time
+from corelane.domain.ids import id_time
 from corelane.domain.job_filter import ALL_OWNERS, JobFacts, JobFilter
 from corelane.domain.jobs import JobStatus
 from corelane.log import get_logger
@@ -62,7 +62,7 @@ class JobPage:
 
 
 async def find_jobs(
-    link: CommonLink, owner: str, wanted: JobFilter, after: str | None, limit: int, cell: str = CELL
+    link: CommonLink, owner: str, wanted: JobFilter, after: str | None, limit: int, cell: str
 ) -> JobPage:
     """Read a page of the jobs of an owner, or of ALL_OWNERS, that match a filter and are older than the cursor.
 

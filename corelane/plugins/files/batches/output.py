@@ -50,7 +50,7 @@ JOB_ENDED = {
 Outcome = dict[str, Any] | None
 
 
-async def conclude(tools: BatchTools, record: BatchRecord, to: BatchStatus, errors: Sequence[BatchError] = ()) -> bool:
+async def conclude(tools: BatchTools, record: BatchRecord, to: BatchStatus, errors: Sequence[BatchError]) -> bool:
     """Write both files and end a batch; if its status has changed, delete the files and return False."""
     output, failures, is_kept = OutcomeFile(tools), OutcomeFile(tools), False
     try:

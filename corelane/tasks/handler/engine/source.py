@@ -99,7 +99,7 @@ def files_of(path: str) -> Iterator[tuple[str, Path]]:
         yield Path(spec.origin).name, Path(spec.origin)
 
 
-def import_handler(path: str, digest: str, *, in_place: bool = False) -> type[Handler]:
+def import_handler(path: str, digest: str, *, in_place: bool) -> type[Handler]:
     """Import a handler's class; raises ArtifactRefused with the reason if that fails, and logs the traceback.
 
     Raises RuntimeLost if this process imported another state of its package: only a new process imports this one.

@@ -181,7 +181,7 @@ def compose_result(
     context: TextTokens,
     windows: Sequence[ReadWindow],
     default_threshold: float,
-    calibration: Calibration | None = None,
+    calibration: Calibration | None,
     words: Tokenizer | None = None,
 ) -> Result:
     """Return one item's result in stored form, without its index and id; answers are whole ``words``, if given."""

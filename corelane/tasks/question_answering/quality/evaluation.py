@@ -191,11 +191,11 @@ def operating_points(answerable: Sequence[Scored], unanswerable: Sequence[Scored
         )
 
 
-def calibration_error(pairs: Sequence[tuple[float, float]], bins: int = BINS) -> float:
+def calibration_error(pairs: Sequence[tuple[float, float]]) -> float:
     """Return the ECE of (confidence, 1 if right else 0): the mean distance of the two in each bin; 0 for no pairs."""
-    gaps = [0.0] * bins
+    gaps = [0.0] * BINS
     for confidence, right in pairs:
-        gaps[min(int(confidence * bins), bins - 1)] += confidence - right
+        gaps[min(int(confidence * BINS), BINS - 1)] += confidence - right
     return sum(abs(gap) for gap in gaps) / max(len(pairs), 1)
 
 

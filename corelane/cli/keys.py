@@ -4,8 +4,8 @@ The commands use the Redis in CORELANE_REDIS_URL, or that of the `corelane serve
 at the default address, which may belong to something else. A running service notices changes within two seconds.
 """
 
-import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,7 +15,7 @@ import typer
 from corelane.cli.commands import CommandGroup, Made
 from corelane.cli.errors import require
 from corelane.cli.folders import DataOption, running_service
-from corelane.cli.output import error_console, make_table, print_table
+from corelane.cli.output import error_console, print_line, print_list, print_sentence
 from corelane.cli.redis_users import operator_url
 from corelane.cli.service import JsonOption
 from corelane.domain.api_keys import KEY_FORM, OWNER_FORM, Key, Scope, key_digest, scope_names
@@ -107,7 +107,7 @@ def create(
     check_is_corelane(found)
     key, secret = found.keys.create(name, scope or [Scope.SUBMIT, Scope.READ], owner, expires_ms, found.cell, share)
     if as_json:
-        _print_json(describe(key) | {"key": secret})
+        print_line(describe(key) | {"key": secret})
         return
     until = "" if key.expires_ms is None else f", until {iso_time(key.expires_ms)}"
     about = f"{key.id}, {key.name}: {' and '.join(scope_names(key.scopes))}, owner {key.owner}{until}"
@@ -122,20 +122,16 @@ def list_keys(
     as_json: JsonOption = False,
 ) -> None:
     """Show the ids, names, owners, scopes and last uses of the keys; the keys themselves are stored nowhere."""
-    now_ms = time.time() * 1000
-    shown = [key for key in found.keys.list() if show_all or key.state(now_ms) == "active"]
-    if as_json:
-        _print_json([describe(key) for key in shown])
-        return
+
+    def row(key: Mapping[str, Any]) -> tuple[str, ...]:
+        owner = "itself" if key["owner"] == key["id"] else key["owner"]
+        expires, used = (key["expires_at"] or "never")[:10], key["last_used_on"] or "never"
+        of_key = (key["id"], key["name"], owner, ", ".join(key["scopes"]), f"{key['share']:g}")
+        return *of_key, key["created_at"][:10], used, expires, key["state"]
+
     columns = ("id", "name", "owner", "scopes", "share", "created", "last used", "expires", "state")
-    table = make_table(*columns, whole=("id", "owner", "created", "last used", "expires", "state"))
-    for key in shown:
-        expires = "never" if key.expires_ms is None else iso_time(key.expires_ms)[:10]
-        owner = "itself" if key.owner == key.id else key.owner
-        created = iso_time(key.created_ms)[:10]
-        row = (key.id, key.name, owner, ", ".join(scope_names(key.scopes)), f"{key.share:g}", created)
-        table.add_row(*row, key.used or "never", expires, key.state(now_ms))
-    print_table(table)
+    shown = (key for key in map(describe, found.keys.list()) if show_all or key["state"] == "active")
+    print_list(shown, columns, row, whole={*columns} - {"name", "scopes", "share"}, as_json=as_json)
 
 
 @keys.command()
@@ -153,10 +149,8 @@ def revoke(
     key = found.keys.revoke(known) if known else None
     if key is None:
         raise NotFound(f"there is no key {key_id[:64]!r}; `corelane keys list --all` shows them")
-    if as_json:
-        _print_json(describe(key))
-    else:
-        typer.echo(f"{key.id} ({key.name}) is revoked; running services refuse it within two seconds")
+    told = f"{key.id} ({key.name}) is revoked; running services refuse it within two seconds"
+    print_sentence(describe(key), as_json, told)
 
 
 def describe(key: Key) -> dict[str, Any]:
@@ -185,7 +179,3 @@ def check_is_corelane(found: FoundRedis) -> None:
     if not found.is_named:
         raise SetupError(f"{said}: set CORELANE_REDIS_URL to the service's, or name its data folder with --data FOLDER")
     error_console().print(f"{said}; the key counts there once one does")
-
-
-def _print_json(value: object) -> None:
-    typer.echo(json.dumps(value, indent=2))

@@ -4,7 +4,7 @@ JSON is never coloured. Text from a service is shown as it is: it is not read as
 """
 
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -69,7 +69,7 @@ def print_list(
     columns: Sequence[str],
     row: Callable[[Any], Iterable[str]],
     *,
-    whole: Sequence[str],
+    whole: Collection[str],
     as_json: bool,
     ids: bool = False,
 ) -> None:
@@ -94,7 +94,7 @@ def print_fields(fields: Mapping[str, object]) -> None:
             console.print(f"{name:{NAME_CHARS}} {plain(str(value))}")
 
 
-def make_table(*columns: str, whole: Sequence[str] = ()) -> Table:
+def make_table(*columns: str, whole: Collection[str] = ()) -> Table:
     """Make a table without lines. Columns in ``whole``, such as ids, are never broken."""
     table = Table(box=None, pad_edge=False)
     for column in columns:

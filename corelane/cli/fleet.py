@@ -162,9 +162,7 @@ def _until_loaded(
 ) -> list[str]:
     """Return the cores that hold a version once all that should hold it do; raise LoadFailed or NotReady."""
 
-    def progress(living: int, states: States, failed: States) -> tuple[list[str], str]:
-        if failed:
-            raise _load_failed(placed["version"], failed)
+    def progress(living: int, states: States) -> tuple[list[str], str]:
         ready = [name for name, model in states.items() if model["state"] == "ready"]
         ready = [name for name in ready if manifest in (None, states[name]["manifest_sha256"])]
         return ready, "" if ready and len(ready) >= living else f"is ready on {len(ready)} cores"
@@ -175,9 +173,7 @@ def _until_loaded(
 def _until_reloaded(client: "Client", placed: Mapping[str, Any], core: str, wait_s: float) -> list[str]:
     """Return the cores that hold a version once all have loaded it again; raise LoadFailed or NotReady."""
 
-    def progress(_: int, states: States, failed: States) -> tuple[list[str], str]:
-        if failed:
-            raise _load_failed(placed["version"], failed)
+    def progress(_: int, states: States) -> tuple[list[str], str]:
         left = [name for name, model in states.items() if model["state"] != "ready" or not _follows(model, placed)]
         missing = f"is not loaded again on {', '.join(left)}" if left else "is held nowhere"
         return list(states), "" if states and not left else missing
@@ -190,20 +186,22 @@ def _until(
     placed: Mapping[str, Any],
     core: str,
     wait_s: float,
-    progress: Callable[[int, States, States], tuple[list[str], str]],
+    progress: Callable[[int, States], tuple[list[str], str]],
 ) -> list[str]:
     """Poll until ``progress`` reports that no core is missing, and return its cores.
 
-    ``progress`` gets the number of living cores, their states, and the states of failed ones. Raises NotReady, with
-    what is missing, when time is over.
+    ``progress`` gets the number of living cores, and what they report. Raises LoadFailed if a core failed; NotReady,
+    with what is missing, when time is over.
     """
     version, began = placed["version"], time.monotonic()
     while True:
         living = _living(client, core)
         states = _states(living, version)
         # A core that kept its earlier version has failed too.
-        failed = {name: model for name, model in states.items() if model["reason"] and _follows(model, placed)}
-        done, missing = progress(len(living), states, failed)
+        if failed := {name: model for name, model in states.items() if model["reason"] and _follows(model, placed)}:
+            reasons = dict.fromkeys(model["reason"] for model in failed.values())
+            raise LoadFailed(f"{version} does not load on {', '.join(failed)}: {'; '.join(reasons)}")
+        done, missing = progress(len(living), states)
         if not missing:
             return done
         waited = time.monotonic() - began
@@ -215,11 +213,6 @@ def _until(
 def _follows(model: Mapping[str, Any], placed: Mapping[str, Any]) -> bool:
     """Return whether a core's report is about this request, and not about an earlier one."""
     return (model["asked_at"] or "") >= str(placed["asked_at"])
-
-
-def _load_failed(version: str, failed: States) -> LoadFailed:
-    reasons = dict.fromkeys(model["reason"] for model in failed.values())
-    return LoadFailed(f"{version} does not load on {', '.join(failed)}: {'; '.join(reasons)}")
 
 
 def _living(client: "Client", core: str) -> list[dict[str, Any]]:

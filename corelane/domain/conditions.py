@@ -91,8 +91,3 @@ CIRCUIT_OPEN = Condition(
 
 #: The condition of a core by its state, if it does not serve and will not recover by itself.
 CORE_STATES = {"out_of_service": CORE_OUT, "failed": CORE_EMPTY, "waiting": CORE_HELD}
-
-CONDITIONS = (
-    *(REDIS_DISK, REDIS_MEMORY, CORE_LOST, CORE_OUT, CORE_HELD, CORE_EMPTY, MODEL_FAILS, NOT_HELD, PAUSED),
-    *(ITEMS_FAIL, WORK_OVERDUE, LOOP_STANDS, DEAD_LETTERS, CIRCUIT_OPEN),
-)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from corelane.domain.conditions import CONDITIONS, LEAST_FAILED, Condition
+from corelane.domain import conditions
+from corelane.domain.conditions import LEAST_FAILED, Condition
 from tests.monitoring.prometheus import MONITORING, need, rules
 from tests.monitoring.scenarios import SCENARIOS, Scenario
 
@@ -53,6 +54,9 @@ def test_each_alert_fires_when_it_should_and_only_then(tmp_path: Path) -> None:
         path = tmp_path / "one.yml"
         path.write_text(json.dumps(tests | {"tests": [unit_test(scenario)]}))
         assert promtool("test", "rules", str(path)) == "", scenario.name
+
+
+CONDITIONS = [each for each in vars(conditions).values() if isinstance(each, Condition)]
 
 
 @pytest.mark.parametrize("condition", CONDITIONS, ids=lambda each: f"{each.alert}-{each.text[:12]}")

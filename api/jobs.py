@@ -92,7 +92,6 @@ class Completions:
     def __init__(self, store: JobStore, settings: Settings) -> None:
         self._store = store
         self._redis_url = settings.redis_url
-        self._ahead = INLINE_RESULTS
         self._waiting: dict[str, set[asyncio.Event]] = {}
         #: The message that was received at the end of a job, by job, for jobs that requests wait for.
         self._notified: dict[str, str] = {}
@@ -155,7 +154,7 @@ class Completions:
             event.clear()
             notified = self._notified.pop(record.id, "")
             found = await self._store.read_notified(record.id, notified) if notified else None
-            found = found or await self._store.get(record.id, self._ahead)
+            found = found or await self._store.get(record.id, INLINE_RESULTS)
         return found
 
     def _wake_all(self) -> None:

@@ -20,7 +20,7 @@ from fastapi import APIRouter, Query, Request, Response
 from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
 from api.deps import ReadCaller, StateDep
-from api.routes.events import EventStream
+from api.routes.events import PING_S, RETRY_MS, RETRY_SPREAD_MS, EventStream
 from api.state import AppState
 from corelane.errors import NotFound, Unavailable
 from corelane.log import get_logger
@@ -33,9 +33,6 @@ log = get_logger(__name__)
 #: Time between two calls of a feed, in seconds.
 TICK_S = 1.0
 
-#: Time after which a silent stream sends a comment, in seconds.
-PING_S = 15.0
-
 #: Time between two checks of the session, in seconds: as for keys of the API.
 SESSION_S = 2.0
 
@@ -47,10 +44,6 @@ MOST_STREAMS = 10
 
 #: When a page that was refused a stream tries again, in milliseconds.
 REFUSED_MS = 10_000
-
-#: When a page whose stream broke reconnects, in milliseconds.
-RETRY_MS = 1000
-RETRY_SPREAD_MS = (500, 2000)
 
 
 def make_router(feeds: Mapping[str, Feed], sessions: SessionStore) -> APIRouter:

@@ -22,8 +22,8 @@ WORDS: Words = ("item", "result")
 
 def result_for(client: "Client", item: "JobItem", parts: "JobParts", console: Console, words: Words = WORDS) -> Result:
     """Send one item and return its result; show on ``console`` why it waits."""
-    from corelane.client import AWAY
     from corelane.client.endpoints import new_key
+    from corelane.client.protocol import AWAY
 
     key, items = new_key(), [item]
     job: Job | None = None

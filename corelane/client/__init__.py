@@ -11,27 +11,9 @@ import corelane.tasks.registry  # noqa: F401
 from corelane.client.aio import AsyncClient
 from corelane.client.blocking import Client
 from corelane.client.endpoints import JobParts
-from corelane.client.patience import LONGEST_PAUSE_S, PATIENCE_S, Wait, pause_s
-from corelane.client.protocol import AWAY, OVERLOADED, JobEvent
+from corelane.client.patience import Wait
+from corelane.client.protocol import JobEvent
 from corelane.client.webhooks import verify_webhook
-from corelane.client.wire import FOREIGN, PIECE_BYTES, JobItem, dump_body, dump_lines, read_problem
+from corelane.client.wire import JobItem
 
-__all__ = [
-    "AWAY",
-    "FOREIGN",
-    "LONGEST_PAUSE_S",
-    "OVERLOADED",
-    "PATIENCE_S",
-    "PIECE_BYTES",
-    "AsyncClient",
-    "Client",
-    "JobEvent",
-    "JobItem",
-    "JobParts",
-    "Wait",
-    "dump_body",
-    "dump_lines",
-    "pause_s",
-    "read_problem",
-    "verify_webhook",
-]
+__all__ = ["AsyncClient", "Client", "JobEvent", "JobItem", "JobParts", "Wait", "verify_webhook"]

@@ -12,8 +12,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Unpack
 
-from corelane.client import OVERLOADED, Client, JobItem, JobParts
-from corelane.client.protocol import TOO_LARGE
+from corelane.client import Client, JobItem, JobParts
+from corelane.client.protocol import OVERLOADED, TOO_LARGE
 from corelane.client.wire import cut_jobs
 from corelane.domain.jobs import DEFAULT_TASK, Item, Job, JobStatus, Result
 from corelane.errors import CorelaneError, ServiceError

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.client import Client, dump_body
+from corelane.client import Client
 from corelane.client.bulk import run_all
-from corelane.client.wire import cut_jobs
+from corelane.client.wire import cut_jobs, dump_body
 from corelane.errors import ServiceError
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.stand_in import ITEM, StandIn, many, problem

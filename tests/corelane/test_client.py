@@ -15,20 +15,10 @@ from hypothesis import strategies as st
 from pytest_httpserver import HTTPServer
 from werkzeug import Response
 
-from corelane.client import (
-    FOREIGN,
-    LONGEST_PAUSE_S,
-    PIECE_BYTES,
-    Client,
-    JobItem,
-    Wait,
-    dump_body,
-    dump_lines,
-    patience,
-    pause_s,
-    read_problem,
-)
+from corelane.client import Client, JobItem, Wait, patience
+from corelane.client.patience import LONGEST_PAUSE_S, pause_s
 from corelane.client.transport import log_wait
+from corelane.client.wire import FOREIGN, PIECE_BYTES, dump_body, dump_lines, read_problem
 from corelane.domain.jobs import Job, JobStatus, Priority
 from corelane.errors import InvalidInput, ServiceError, ServiceUnreachable
 from corelane.settings.address import local_url

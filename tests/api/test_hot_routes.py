@@ -6,16 +6,9 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-import redis
-from fastapi.testclient import TestClient
 from starlette.types import Message
 
-from api.app import create_app
 from api.requests import PlainRequest
-from corelane.domain.api_keys import Scope
-from corelane.settings import Settings
-from corelane.store.api_keys import ApiKeyStore
-from corelane.store.link.blocking import Link
 from tests.api.conftest import Service
 from tests.api.office import ONE
 from tests.api.test_jobs import core_of
@@ -48,26 +41,21 @@ CALLS = {
     "a wait in the query": Call("POST", "/v1/jobs?wait=0.001", 202, BODY),
     "a wait that is too long": Call("POST", "/v1/jobs?wait=99999", 422, BODY),
     "a wait that is no number": Call("POST", "/v1/jobs?wait=soon", 422, BODY),
+    "a wait without an end": Call("GET", f"/v1/jobs/{NO_JOB}?wait=inf", 422),
+    "a wait below 0": Call("GET", f"/v1/jobs/{NO_JOB}?wait=-1", 422),
     "an unknown parameter": Call("POST", "/v1/jobs?wiat=1", 422, BODY),
     "a key": Call("POST", "/v1/jobs", 202, BODY, JSON | {"idempotency-key": "a b~#"}),
     "a key that is too long": Call("POST", "/v1/jobs", 422, BODY, JSON | {"idempotency-key": "a" * 256}),
     "an empty key": Call("POST", "/v1/jobs", 422, BODY, JSON | {"idempotency-key": ""}),
     "no body": Call("POST", "/v1/jobs", 422, b""),
-    "no content type": Call("POST", "/v1/jobs", 415, BODY, {}),
     "broken JSON": Call("POST", "/v1/jobs", 422, BODY[:-1]),
     "invalid UTF-8": Call("POST", "/v1/jobs", 422, b'{"question": "\xff", "context": "c"}'),
     "a number beyond JSON": Call("POST", "/v1/jobs", 422, BODY[:-1] + b', "expires_in_s": NaN}'),
-    "an unknown field": Call("POST", "/v1/jobs", 422, BODY[:-1] + b', "colour": 1}'),
-    "a list": Call("POST", "/v1/jobs", 422, b"[1]"),
-    "an unknown model": Call("POST", "/v1/jobs", 422, BODY[:-1] + b', "model": "nobody"}'),
     "lines": Call("POST", "/v1/jobs", 202, BODY, {"content-type": "application/x-ndjson"}),
     "an answer that takes longer": Call("POST", "/v1/answers?wait=0.001", 202, BODY),
     "an answer that takes longer than preferred": Call("POST", "/v1/answers", 202, BODY, JSON | {"prefer": "wait=0"}),
     "an answer and an unknown parameter": Call("POST", "/v1/answers?a=1", 422, BODY),
     "an answer to broken JSON": Call("POST", "/v1/answers", 422, BODY[:-1]),
-    "an answer to an unknown field": Call("POST", "/v1/answers", 422, BODY[:-1] + b', "labels": []}'),
-    "an answer without a content type": Call("POST", "/v1/answers", 415, BODY, {}),
-    "an answer of an unknown model": Call("POST", "/v1/answers", 422, BODY[:-1] + b', "model": "nobody"}'),
     "a job that is not there": Call("GET", f"/v1/jobs/{NO_JOB}", 404),
     "a name that is not there": Call("GET", "/v1/jobs/none", 404),
     "no id": Call("GET", "/v1/jobs/", 200),
@@ -92,21 +80,14 @@ TOLD = {
     "broken JSON": "body: the body is not JSON in UTF-8: unexpected end of data",
     "invalid UTF-8": "body: the body is not JSON in UTF-8: str is not valid UTF-8",
     "a number beyond JSON": "body: the body is not JSON in UTF-8: unexpected character",
-    "an unknown field": "colour: there is no such field (there are",
-    "an unknown model": "there is no model 'nobody'; GET /v1/models",
     "an answer and an unknown parameter": "query.a: there is no such parameter (there are `model`, `wait`)",
     "an answer to broken JSON": "body: the body is not JSON in UTF-8: unexpected end of data",
-    "an answer to an unknown field": "labels: there is no such field (there are `id`, `question`, `context`",
-    "an answer without a content type": "nothing says what the body is: send JSON",
-    "an answer of an unknown model": "there is no model 'nobody'; GET /v1/models",
     "an unknown parameter of a job": "query.a: there is no such parameter (there are `wait`)",
     "faults of all parts": "query.wait: a number is wanted (and 1 more)",
     "a model that is too long": "query.model: at most 200",
     "alive, changed": "this path does not take this method",
     "a wait that is no number": "query.wait: a number is wanted",
     "no body": "body: this is required",
-    "no content type": "nothing says what the body is: send JSON",
-    "a list": "body: a JSON object is wanted",
     "a job that is not there": "there is no job job_0000",
     "a name that is not there": "there is no job 'none'; ids look like job_0…",
     "null": "body: a JSON object is wanted",
@@ -139,37 +120,6 @@ def test_a_question_is_answered_with_its_result(service: Service) -> None:
         answered = waiting.result()
     assert (answered.status_code, answered.json()["status"]) == (200, "succeeded")
     assert answered.headers["preference-applied"] == "wait=60"
-
-
-def test_a_key_without_the_scope_is_refused_before_anything_is_looked_up(settings: Settings, raw: redis.Redis) -> None:
-    store = ApiKeyStore(Link(settings.redis_url))
-    secrets = {scope: store.create(scope, [scope])[1] for scope in (Scope.READ, Scope.SUBMIT)}
-    with TestClient(create_app(settings.model_copy(update={"auth": "required"}))) as client:
-        for method, path, scope in (
-            ("POST", "/v1/jobs?wait=soon", Scope.READ),
-            ("PUT", "/v1/jobs/mine", Scope.READ),
-            ("POST", "/v1/answers", Scope.READ),
-            ("POST", "/v1/jobs/none/retry", Scope.READ),
-            ("GET", "/v1/jobs/none", Scope.SUBMIT),
-            ("GET", f"/v1/jobs/{NO_JOB}", Scope.SUBMIT),
-        ):
-            headers = {"content-type": "application/json", "x-api-key": secrets[scope]}
-            refused = client.request(method, path, content=BODY if method != "GET" else b"", headers=headers)
-            assert (path, refused.status_code, refused.json()["code"]) == (path, 403, "forbidden")
-
-
-def test_hot_routes_are_counted_by_their_paths(service: Service) -> None:
-    service.http.post("/v1/answers?a=1", content=BODY, headers=JSON)
-    service.http.get(f"/v1/jobs/{NO_JOB}")
-    service.http.get("/livez")
-    counted = service.http.get("/metrics").text
-    for path, method, status in (
-        ("/v1/answers", "POST", 422),
-        ("/v1/jobs/{job_id}", "GET", 404),
-        ("/livez", "GET", 200),
-    ):
-        labels = f'method="{method}",route="{path}",status="{status}"'
-        assert f"corelane_http_requests_total{{{labels}}} 1.0" in counted
 
 
 def test_what_is_published_at_the_end_of_a_job_is_what_a_later_request_reads(service: Service) -> None:

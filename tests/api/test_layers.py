@@ -103,6 +103,11 @@ def test_each_scope_opens_its_own_routes(settings: Settings, store: ApiKeyStore)
         ("GET", f"{job}/results"): READ,
         ("POST", f"{job}/cancel"): SUBMIT,
         ("POST", "/v1/jobs"): SUBMIT,
+        ("POST", "/v1/jobs?wait=soon"): SUBMIT,
+        ("PUT", "/v1/jobs/mine"): SUBMIT,
+        ("POST", "/v1/jobs/none/retry"): SUBMIT,
+        ("POST", "/v1/answers"): SUBMIT,
+        ("GET", "/v1/jobs/none"): READ,
         ("PUT", "/v1/aliases/a"): ADMIN,
         ("POST", "/v1/cores/all/models"): ADMIN,
     }

@@ -96,9 +96,7 @@ def test_head_is_answered_wherever_get_is(service: Service) -> None:
         assert (head.content, head.status_code == 405) == (b"", False), at
         if "events" not in at:
             got = service.http.get(at)
-            assert (head.status_code, head.headers["Content-Type"]) == (got.status_code, got.headers["Content-Type"]), (
-                at
-            )
+            assert (head.status_code, [*head.headers]) == (got.status_code, [*got.headers]), at
     lines = service.http.head(f"/v1/jobs/{job}/results", headers={"Accept": LINES[0]})
     assert (lines.status_code, lines.headers["Content-Type"]) == (200, LINES[0])
     assert service.http.head(f"/v1/jobs/{job}/cancel").status_code == 405

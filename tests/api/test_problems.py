@@ -120,12 +120,6 @@ def test_model_is_unloaded_by_the_name_of_its_only_version(service: Service) -> 
     assert f"name one of {VERSION}, tiny@2" in service.http.delete(f"{address}/tiny").json()["detail"]
 
 
-def test_broken_json_is_a_matter_of_the_body_as_a_whole(api: TestClient) -> None:
-    problem = api.post("/v1/jobs", content=b"{broken", headers={"Content-Type": "application/json"}).json()
-    assert problem["errors"][0]["at"] == "body"
-    assert problem["detail"].startswith("body: the body is not JSON in UTF-8: ")
-
-
 def test_bad_line_is_said_to_be_so_in_a_plain_sentence_too(service: Service) -> None:
     line = b'{"question": "Who?", "context": "Ada.", "top_k": 2}\n'
     problem = service.http.post("/v1/jobs", content=line, headers={"Content-Type": "application/x-ndjson"}).json()

@@ -105,46 +105,12 @@ def check_refused(fleet: Fleet, content_type: str, case: tuple[bytes, int, str])
     assert "aaaaaaaa" not in response.text
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "status"),
-    [
-        ("GET", "/v1/jobs/job_00000000000000000000000000", 404),
-        ("GET", "/v1/jobs/nonsense", 404),
-        ("GET", "/v1/jobs/job_0%7B%7D/results", 404),
-        ("POST", "/v1/jobs/job_00000000000000000000000000/cancel", 404),
-        ("DELETE", "/v1/jobs/job_00000000000000000000000000/results?before=1", 404),
-        ("GET", "/v1/jobs/job_000000000000000000000000000/results", 404),
-        ("GET", "/nowhere", 404),
-        ("DELETE", "/v1/cores", 405),
-    ],
-)
-def test_wrong_address_is_a_problem_too(fleet: Fleet, method: str, path: str, status: int) -> None:
-    with fleet.http() as http:
-        response = http.request(method, path)
-    assert response.status_code == status
-    assert response.json()["status"] == status
-
-
-@pytest.mark.parametrize("query", ["limit=0", "limit=x", "after=-1", "after=x", "after=" + "9" * 30])
-def test_bad_page_is_refused(fleet: Fleet, query: str) -> None:
-    with fleet.http() as http:
-        job = http.post("/v1/jobs", json=OK).json()
-        assert http.get(f"{job['urls']['results']}?{query}").status_code == 422
-
-
 @pytest.mark.parametrize("query", ["", "before=0", "before=-1", "before=x", "before=1.5"])
 def test_bad_bound_of_dropping_is_refused(fleet: Fleet, query: str) -> None:
     with fleet.http() as http:
         job = http.post("/v1/jobs", json=OK).json()
         refused = http.delete(f"{job['urls']['results']}?{query}")
     assert (refused.status_code, refused.json()["code"]) == (422, "invalid_input")
-
-
-@pytest.mark.parametrize("wait", ["-1", "nan", "inf", "x"])
-def test_bad_wait_is_refused(fleet: Fleet, wait: str) -> None:
-    with fleet.http() as http:
-        job = http.post("/v1/jobs", json=OK).json()
-        assert http.get(job["urls"]["self"], params={"wait": wait}).status_code == 422
 
 
 def test_memory_of_the_api_does_not_grow_with_bad_input(fleet: Fleet) -> None:

@@ -1,4 +1,4 @@
-"""Files and batches as OpenAI's own client drives them, unmodified; one question alone; the old pipeline's payload."""
+"""Files and batches as OpenAI's own client drives them, unmodified; the old pipeline's payload."""
 
 import openai
 import pytest
@@ -75,21 +75,6 @@ def test_clients_of_openai_are_told_what_is_wrong_in_their_own_form(fleet: Fleet
         assert (failed.status, failed.errors.data[0].line) == ("failed", 1)
         with pytest.raises(openai.NotFoundError):
             client.batches.retrieve("batch_nobody")
-
-
-def test_one_question_is_answered_without_a_job_to_look_after(fleet: Fleet) -> None:
-    asked = {"id": "mine", "question": "How tall is the tower?", "context": TOWER, "options": {"offsets": ["bytes"]}}
-    answered = fleet.api.post("/v1/answers", json=asked)
-    result = answered.json()
-    assert answered.status_code == 200
-    assert (result["id"], result["index"], result["answer"]["text"]) == ("mine", 0, "330 metres")
-    assert result["answer"]["offsets"]["bytes"]
-    unfinished = fleet.api.post("/v1/answers", json=asked | {"context": TOWER * 2000}, params={"wait": 0})
-    assert unfinished.status_code == 202
-    assert unfinished.headers["location"] == unfinished.json()["urls"]["self"]
-    fleet.api.post(unfinished.json()["urls"]["cancel"])
-    refused = fleet.api.post("/v1/answers", json=asked | {"model": "nobody"})
-    assert (refused.status_code, refused.json()["error"]["code"]) == (422, "unknown_model")
 
 
 def test_old_pipelines_payload_is_answered_as_it_was(fleet: Fleet) -> None:

@@ -15,7 +15,6 @@ import httpx2
 import pytest
 import redis
 
-from corelane.domain.ids import new_job_id
 from corelane.settings import Settings
 from tests.conftest import free_port
 from tests.corelane.store_bench import VERSION, Bench, answered, claimed
@@ -227,13 +226,6 @@ def test_id_that_is_none_is_refused(api: Api, bench: Bench, text: str) -> None:
         response = api.http.get(events_path(job), **given)  # type: ignore[arg-type]
         assert (response.status_code, response.json()["code"]) == (422, "invalid_input")
         assert response.headers["content-type"] == "application/problem+json"
-
-
-def test_unknown_job_and_a_job_of_somebody_else_are_not_found(api: Api, bench: Bench) -> None:
-    theirs = finish(bench, owner="0123456789abcdef")
-    for job in (new_job_id(), theirs, "nonsense"):
-        response = api.http.get(events_path(job))
-        assert (response.status_code, response.json()["code"]) == (404, "not_found")
 
 
 def test_whoever_waits_is_let_go_at_once_when_the_server_stops(own_api: Api, bench: Bench) -> None:

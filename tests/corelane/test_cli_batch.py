@@ -257,15 +257,6 @@ def test_a_finished_output_is_left_alone_and_nothing_is_asked(service: StandIn, 
     assert (output.read_bytes(), service.requests) == (before, [])
 
 
-def test_overwrite_starts_anew(service: StandIn, tmp_path: Path) -> None:
-    questions, output = write_questions(tmp_path / "q.jsonl", 3), tmp_path / "a.jsonl"
-    output.write_text("something else")
-    assert run(questions, "-o", output, "--url", service.url)[0] == 1
-    assert output.read_text() == "something else"
-    assert run(questions, "-o", output, "--url", service.url, "--overwrite")[0] == 0
-    assert [result["id"] for result in read(output)] == ["0", "1", "2"]
-
-
 def test_a_service_that_is_not_there_is_reported_at_once(questions: Path, tmp_path: Path) -> None:
     code, said = run(questions, "-o", tmp_path / "a.jsonl", "--url", "http://127.0.0.1:9")
     assert code == 1
@@ -387,20 +378,6 @@ def test_a_resume_that_would_ask_otherwise_is_refused(
     assert [result["index"] for result in read(output)] == list(range(5))
 
 
-def test_csv_is_known_by_the_names_of_files(service: StandIn, tmp_path: Path) -> None:
-    questions, output, lines = tmp_path / "q.CSV", tmp_path / "a.csv", tmp_path / "a.jsonl"
-    questions.write_text("id,question,context\n1,Who?,Ada wrote it.\n")
-    assert run(questions, "-o", output, "--url", service.url)[0] == 0
-    [row] = csv.DictReader(io.StringIO(output.read_text()))
-    assert (row["id"], row["answer"], row["model"]) == ("1", "Ada", "words@1")
-    assert run(questions, "-o", lines, "--url", service.url)[0] == 0
-    assert [(each["id"], each["answer"]["text"]) for each in read(lines)] == [("1", "Ada")]
-    other = tmp_path / "table"
-    other.write_bytes(CSV_QUESTIONS)
-    code, said = run(other, "--url", service.url)
-    assert (code, said) == (1, "the first line is the header of a table: name it by the ending .csv\n")
-
-
 class Screen:
     """What was written to a terminal, without its control codes: the lines, and those that were written over."""
 
@@ -484,7 +461,7 @@ def test_standard_input_to_standard_output(service: StandIn, tmp_path: Path) -> 
 
 
 def test_csv_in_and_out(service: StandIn, tmp_path: Path) -> None:
-    questions, output = tmp_path / "q.csv", tmp_path / "a.csv"
+    questions, output = tmp_path / "q.CSV", tmp_path / "a.csv"
     questions.write_bytes(CSV_QUESTIONS)
     code, said = run(questions, "-o", output, "--url", service.url)
     assert (code, "5 lines: 2 answered, 2 without an answer, 1 failed" in said) == (2, True), said
@@ -497,27 +474,8 @@ def test_csv_in_and_out(service: StandIn, tmp_path: Path) -> None:
         ("5", "e\nf", "succeeded", ""),
     ]
     assert rows[0] | {"start": "0", "end": "4", "score": "0.5"} == rows[0]
-
-
-def test_an_output_of_another_form_is_refused(service: StandIn, questions: Path, tmp_path: Path) -> None:
-    lines, output = tmp_path / "a.jsonl", tmp_path / "a.csv"
-    run(questions, "-o", lines, "--url", service.url)
-    before = lines.rename(output).read_bytes()
-    table = tmp_path / "q.csv"
-    table.write_bytes(CSV_QUESTIONS)
-    code, said = run(table, "-o", output, "--url", service.url)
-    assert (code, output.read_bytes()) == (1, before)
-    assert "--overwrite" in said
-
-
-def test_two_runs_never_write_one_output(
-    service: StandIn, interrupted: tuple[Path, Path, "subprocess.Popen[bytes]"]
-) -> None:
-    questions, output, _ = interrupted
-    code, said = run(questions, "-o", output, "--url", service.url, "--overwrite")
-    assert code == 1
-    assert "another command is writing" in said
-    assert output.stat().st_size >= 1000
+    told = "the first line is the header of a table: name it by the ending .csv\n"
+    assert run(questions.rename(tmp_path / "table"), "--url", service.url) == (1, told)
 
 
 def test_a_disk_that_fills_up_is_one_sentence_and_can_be_gone_on_after(service: StandIn, tmp_path: Path) -> None:

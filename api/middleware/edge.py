@@ -182,7 +182,8 @@ class InnerLayer:
             return
         send, error = sink, None
         headers = read_headers(scope)
-        section = next((each for each in self._sections if is_below(scope["path"], each.prefix)), None)
+        below = f"{scope['path']}/"
+        section = next((each for each in self._sections if below.startswith(f"{each.prefix}/")), None)
         if not (self._is_open(scope["method"], scope["path"]) or (section and section.is_open(scope["path"]))):
             secret = given_key(headers)
             try:
@@ -304,11 +305,6 @@ def with_standing(standing: RateStanding, sink: Send) -> Send:
         await sink(message)
 
     return send
-
-
-def is_below(path: str, prefix: str) -> bool:
-    """Return whether a path is equal to a prefix, or below it."""
-    return path.startswith(prefix) and path[len(prefix) :][:1] in ("", "/")
 
 
 def too_large(most: int, setting: str) -> TooLarge:

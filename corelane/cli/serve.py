@@ -8,7 +8,7 @@ data on disk.
 
 import asyncio
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Annotated
@@ -89,7 +89,9 @@ def serve(
     settings = read_settings(**given, data_dir=data, redis_url=redis)
     has_redis = "redis_url" in settings.model_fields_set
     chosen = choose_roles(roles, has_redis=has_redis, has_flower=flower)
-    handler = only_handler(handlers or ())
+    handler = handlers[0] if handlers else None
+    if handlers and len(handlers) > 1:
+        raise SetupError("--handler serves one class: package and load the others (`corelane models package`)")
     check_options(given | {"handler": handler}, chosen if flower else chosen | {"flower"})
     if handler is not None:
         from corelane.cli.served_class import allow_class
@@ -108,13 +110,6 @@ def serve(
         output.say(f"stopped: {failure}", "error")
         raise typer.Exit(1)
     output.say("stopped")
-
-
-def only_handler(given: Sequence[str]) -> str | None:
-    """Return the class to serve; raise SetupError if several are given."""
-    if len(given) > 1:
-        raise SetupError("--handler serves one class: package and load the others (`corelane models package`)")
-    return given[0] if given else None
 
 
 async def _serve(

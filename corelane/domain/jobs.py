@@ -65,14 +65,9 @@ class Priority(StrEnum):
 _PRIORITIES = tuple(Priority)
 
 
-def is_none(value: object) -> bool:
-    """Return whether a value is null, so that its field is left out."""
-    return value is None
-
-
 #: Options of a field that is left out if it is null. Its schema has no default, so it is optional in a reply too.
 UNLESS_NULL: Mapping[str, Any] = MappingProxyType(
-    {"exclude_if": is_none, "json_schema_extra": lambda schema: schema.pop("default", None)}
+    {"exclude_if": lambda value: value is None, "json_schema_extra": lambda schema: schema.pop("default", None)}
 )
 
 

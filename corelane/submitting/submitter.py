@@ -41,7 +41,7 @@ from corelane.submitting.model_tasks import ModelTasks
 from corelane.tasks.registry import task_named
 from corelane.tasks.text import check_text
 from corelane.tracing import Attributes, Tracer
-from corelane.webhooks import check_receiver
+from corelane.webhooks.addresses import check_receiver
 
 Made = TypeVar("Made")
 

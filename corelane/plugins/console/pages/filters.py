@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from corelane.domain.job_filter import JobFilter
+from corelane.plugins.console.pages.forms import first
 
 #: Fields that hold one value; `status` may hold several.
 ONE = ("q", "name", "model", "failed_items", "code", "created_after", "created_before", "owner")
@@ -13,7 +14,7 @@ ONE = ("q", "name", "model", "failed_items", "code", "created_after", "created_b
 
 def read_filter(given: Mapping[str, Sequence[str]]) -> JobFilter:
     """Return the filter of an address or a form; empty fields are ignored. Raise ValidationError."""
-    raw: dict[str, Any] = {name: text for name in ONE if (text := _first(given, name))}
+    raw: dict[str, Any] = {name: text for name in ONE if (text := first(given, name).strip())}
     raw["status"] = tuple(text for text in given.get("status", ()) if text)
     return JobFilter.model_validate(raw)
 
@@ -27,7 +28,7 @@ def address(page: str, wanted: JobFilter, **more: str) -> str:
 
 def fill_form(given: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Return the values for a form: what was typed, even if it is not a valid filter."""
-    form: dict[str, Any] = {name: _first(given, name) for name in ONE}
+    form: dict[str, Any] = {name: first(given, name).strip() for name in ONE}
     for name in ("created_after", "created_before"):
         form[name] = as_local(form[name])
     return form | {"status": list(given.get("status", ()))}
@@ -39,8 +40,3 @@ def as_local(text: str) -> str:
         return datetime.fromisoformat(text).strftime("%Y-%m-%dT%H:%M:%S")
     except ValueError:
         return ""
-
-
-def _first(given: Mapping[str, Sequence[str]], name: str) -> str:
-    values = given.get(name, ())
-    return values[0].strip() if values else ""

@@ -3,7 +3,6 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import suppress
 from typing import Annotated, Any
 
 import orjson
@@ -13,12 +12,16 @@ from starlette.types import Send
 
 from api.deps import JobId, ReadCaller, StateDep, SubmitCaller
 from api.errors import documented
+from api.jobs import required
 from api.request_facts import LINES, NDJSON
 from api.state import AppState
 from corelane.domain.jobs import Job, ResultList
-from corelane.errors import InvalidInput
+from corelane.errors import CorelaneError, InvalidInput
+from corelane.log import get_logger
 from corelane.store.jobs.records import JobRecord
 from corelane.store.jobs.results import require_kept
+
+log = get_logger(__name__)
 
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=documented(403, 404, 410, 422, 503))
 
@@ -75,7 +78,10 @@ async def drop_results(
 
 
 async def stream_results(state: AppState, record: JobRecord, at: int) -> AsyncIterator[bytes]:
-    """Yield one line per result, until the job is final and all are sent; raise StreamCut when the server stops."""
+    """Yield one line per result, until the job is final and all are sent.
+
+    Raise StreamCut when the server stops, NotFound once the job is deleted.
+    """
     while True:
         if state.jobs.completions.is_closing:
             raise StreamCut
@@ -87,10 +93,7 @@ async def stream_results(state: AppState, record: JobRecord, at: int) -> AsyncIt
             return
         else:
             await asyncio.sleep(STREAM_POLL_S)
-            again = await state.store.get(record.id)
-            if again is None:
-                return
-            record = again
+            record = required(await state.store.get(record.id), record.id)
 
 
 def read_cursor(after: str) -> int:
@@ -108,6 +111,8 @@ class CuttableStream(StreamingResponse):
     """A stream that ends improperly if it is cut, so that a reader does not take a part for the whole."""
 
     async def stream_response(self, send: Send) -> None:
-        """Send the content; the connection is closed after a cut."""
-        with suppress(StreamCut):
+        """Send the content; the connection is closed after a cut, and after an error: the status was sent already."""
+        try:
             await super().stream_response(send)
+        except (StreamCut, CorelaneError) as error:
+            log.info("stream_cut", detail=str(error))

@@ -219,6 +219,14 @@ def test_job_that_is_forgotten_meanwhile_ends_its_stream(api: Api, bench: Bench)
         assert list(blocks) == []
 
 
+def test_lines_of_a_job_that_is_deleted_meanwhile_are_not_taken_for_the_whole(api: Api, bench: Bench) -> None:
+    path = f"/v1/jobs/{bench.submit(3)}"
+    with api.http.stream("GET", f"{path}/results", headers={"Accept": "application/x-ndjson"}) as response:
+        assert api.http.delete(path).status_code == 204
+        with pytest.raises(httpx2.RemoteProtocolError):
+            list(response.iter_bytes())
+
+
 @pytest.mark.parametrize("text", ["soon", "1-2-3", "-1", "$", "+", "1" * 40])
 def test_id_that_is_none_is_refused(api: Api, bench: Bench, text: str) -> None:
     job = finish(bench)

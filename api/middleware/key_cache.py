@@ -65,8 +65,9 @@ class KeyCache:
 
     async def poll(self) -> None:
         """Read the counter of changes, and record which keys were used; raise StoreUnavailable."""
-        used, self._used = self._used, set()
+        used = self._used.copy()
         self._changed = await self._finder.changed(used, time.strftime("%Y-%m-%d", time.gmtime()))
+        self._used -= used  # only now: while Redis is away, none is forgotten
 
     def _remember(self, digest: str, found: KeyLookup) -> None:
         self._changed = found.changed

@@ -17,10 +17,12 @@ from api.middleware import key_cache
 from api.middleware.rate_limit import address_of
 from api.request_facts import PAGE, STRICT
 from corelane.domain.api_keys import Scope, key_digest
+from corelane.errors import StoreUnavailable
 from corelane.settings import Settings
-from corelane.store.api_keys import ApiKeyStore
+from corelane.store.api_keys import ApiKeyFinder, ApiKeyStore
 from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
+from corelane.store.link.link import AsyncLink
 from tests.api.office import ONE
 from tests.corelane.store_bench import Bench
 from tests.tools.waiting import eventually
@@ -165,6 +167,26 @@ def test_key_costs_a_trip_once_and_its_day_is_noted(
         # Loops of the process read hashes too, but not one for each request.
         assert look_ups() - before < 20
     assert raw.hget(name, "used") == time.strftime("%Y-%m-%d", time.gmtime())
+
+
+def test_use_of_a_key_is_noted_although_redis_was_away(
+    settings: Settings, store: ApiKeyStore, raw: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, secret = store.create("a", [READ])
+
+    async def poll() -> None:
+        link = AsyncLink(settings.redis_url)
+        cache = key_cache.KeyCache(ApiKeyFinder(link))
+        await cache.find(secret)
+        with monkeypatch.context() as away:
+            away.setattr(cache, "_finder", ApiKeyFinder(AsyncLink("redis://127.0.0.1:1/0")))
+            with pytest.raises(StoreUnavailable):
+                await cache.poll()
+        await cache.poll()
+        await link.close()
+
+    asyncio.run(poll())
+    assert raw.hget(f"cl:key:{key_digest(secret)}", "used") == time.strftime("%Y-%m-%d", time.gmtime())
 
 
 def test_new_key_is_known_at_once_where_it_was_tried_before(settings: Settings, store: ApiKeyStore) -> None:

@@ -206,7 +206,7 @@ class InnerLayer:
             scope[CALLER] = caller
         most = self._most_bytes(scope["path"], headers)
         declared = headers.get("content-length", "")
-        if error is None and declared.isdigit() and (len(declared) > MOST_DIGITS or int(declared) > most[0]):
+        if error is None and declared.isdecimal() and (len(declared) > MOST_DIGITS or int(declared) > most[0]):
             error = too_large(*most)
         elif error is None and "content-encoding" in headers:
             source, error = unpack(scope, headers, source, too_large(*most), most[0])

@@ -4,7 +4,9 @@ import asyncio
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import httpx2
 import pytest
@@ -51,7 +53,16 @@ def guarded(settings: Settings, raw: redis.Redis, bell: str) -> Iterator[Service
 def run_service(
     settings: Settings, raw: redis.Redis, bell: str, keep_alive_s: float = KEEP_ALIVE_S
 ) -> Iterator[Service]:
-    """Serve the API from a thread, with one core that does what a test says."""
+    """Serve the API, with one core that does what a test says."""
+    with served(settings, keep_alive_s) as url, httpx2.Client(base_url=url, timeout=60) as http:
+        bench = Bench(settings, raw, bell)
+        bench.core("a/0")
+        yield Service(url, http, bench)
+
+
+@contextmanager
+def served(settings: Settings, keep_alive_s: float = KEEP_ALIVE_S) -> Iterator[str]:
+    """Serve the API from a thread of the name ``api``; yield its address."""
     listener = socket.create_server(("127.0.0.1", 0))
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     config = make_config(settings, f"fd://{listener.detach()}", 0.1)
@@ -63,15 +74,18 @@ def run_service(
         with runner:
             runner.run(serve(app, config, stop.wait))
 
-    thread = threading.Thread(target=run, daemon=True)
+    thread = threading.Thread(target=run, name="api", daemon=True)
     thread.start()
-    bench = Bench(settings, raw, bell)
-    bench.core("a/0")
-    with httpx2.Client(base_url=url, timeout=60) as http:
-        yield Service(url, http, bench)
+    yield url
     loop.call_soon_threadsafe(stop.set)
     thread.join(60)
     assert not thread.is_alive()
+
+
+@pytest.fixture(scope="session")
+def document() -> dict[str, Any]:
+    """Return the OpenAPI document."""
+    return create_app(Settings()).openapi()
 
 
 @pytest.fixture

@@ -8,10 +8,8 @@ from typing import Any, get_origin, get_type_hints
 
 import pytest
 
-from api.app import create_app
 from corelane.client import AsyncClient, Client, admin, endpoints
 from corelane.client.endpoints import Call
-from corelane.settings import Settings
 from corelane.tasks.question_answering import client
 from corelane.tasks.registry import DIALECTS
 
@@ -73,11 +71,6 @@ NOT_CALLED = {
     ("get", "/v1/batches/{batch_id}/output"),
     *(("post", path) for path in DIALECTS),
 }
-
-
-@pytest.fixture(scope="module")
-def document() -> dict[str, Any]:
-    return create_app(Settings()).openapi()
 
 
 def made_calls() -> Iterator[tuple[str, Call[Any]]]:

@@ -15,11 +15,6 @@ from corelane.tasks.forms import forms
 from corelane.tasks.registry import TASKS
 
 
-@pytest.fixture(scope="module")
-def document() -> dict[str, Any]:
-    return create_app(Settings()).openapi()
-
-
 def test_every_route_with_a_body_says_that_it_may_be_unreadable(document: dict[str, Any]) -> None:
     silent = [
         (method, path)

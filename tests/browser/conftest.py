@@ -28,6 +28,7 @@ from corelane.store.fleet import Announcer
 from corelane.store.link.blocking import Link
 from tests.api.conftest import Service, run_service
 from tests.corelane.store_bench import VERSION
+from tests.plugins.console.conftest import SUMMARY
 
 #: Where Debian puts it; another one by its path.
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
@@ -145,18 +146,6 @@ BEAT = {
     "models": json.dumps([{"version": VERSION, "state": "ready", "bytes": 34_000_000, "buckets": ["4x32"]}]),
 }
 
-#: What its model says of itself.
-SUMMARY = {
-    "name": "tiny",
-    "target": "cpu",
-    "dtype": "fp32",
-    "buckets": ["4x32"],
-    "bytes": 34_000_000,
-    "max_length": 64,
-    "no_answer_threshold": 0.0,
-    "created_at": "2026-11-20T08:00:00.000Z",
-}
-
 
 @pytest.fixture
 def service(settings: Settings, raw: redis.Redis, bell: str, browser: Browser) -> Iterator[Service]:
@@ -189,7 +178,7 @@ def say(service: Service, core: str = "a/0", **beat: str) -> None:
     """Send a core's heartbeat, with some of it changed; announce its model."""
     bench = service.bench
     Announcer(bench.settings, core).beat(BEAT | beat, [VERSION], [], None)
-    bench.raw.hset("cl:models", VERSION, json.dumps(SUMMARY))
+    bench.raw.hset("cl:models", VERSION, json.dumps(SUMMARY | {"bytes": 34_000_000}))
 
 
 @pytest.fixture

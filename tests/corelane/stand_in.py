@@ -42,7 +42,6 @@ class StandIn:
         self.polls_until_final = 1
         self.wrong_offsets = False
         self.failed = 0
-        self.usage: dict[str, Any] | None = None
         self.event_streams: deque[int] = deque()
         self.most_open = 0
         self.files: dict[str, bytes] = {}
@@ -222,7 +221,7 @@ class StandIn:
             "model": "words@1",
             "waiting_for": self.waiting_for,
             "counts": {"total": len(items), "succeeded": len(items) - self.failed if is_final else len(items) // 2},
-            "usage": self.usage,
+            "usage": None,
             "created_at": "2026-01-01T00:00:00.000Z",
             "results_from": job["dropped"],
             "urls": {"self": f"/v1/jobs/{job_id}"}

@@ -9,7 +9,6 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pytest_httpserver import HTTPServer
 from typer.testing import CliRunner, Result
 
 from corelane.cli.commands import CommandGroup
@@ -22,11 +21,6 @@ from tests.tools.waiting import eventually
 INTERRUPTIBLE = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);from corelane.cli.app import main; main()"
 )
-
-
-@pytest.fixture
-def service(httpserver: HTTPServer) -> StandIn:
-    return StandIn(httpserver)
 
 
 def run(*arguments: str, text: str | bytes | None = None) -> Result:

@@ -21,7 +21,6 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pytest_httpserver import HTTPServer
 from typer.testing import CliRunner
 
 from corelane.cli import waiting as waiting_module
@@ -72,11 +71,6 @@ COMMAND = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
     "from corelane.cli.app import make_cli; make_cli()(['batch', *__import__('sys').argv[1:]])"
 )
-
-
-@pytest.fixture
-def service(httpserver: HTTPServer) -> StandIn:
-    return StandIn(httpserver)
 
 
 @pytest.fixture

@@ -5,26 +5,20 @@ webhook sender in its own; all are warmed up by the same question before. The nu
 more lines to be read has to say why.
 """
 
-import asyncio
 import base64
 import json
-import socket
 import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import reduce
 from ipaddress import ip_network
 
 import httpx2
 import pytest
 import redis
-import uvloop
 from pydantic import SecretStr
 
-from api.app import create_app
-from api.serve import make_config, serve
 from corelane.artifacts.manifest import Artifact
 from corelane.domain.api_keys import Scope
 from corelane.domain.dispatch import Core
@@ -32,6 +26,7 @@ from corelane.log import Outage, get_logger
 from corelane.settings import Settings
 from corelane.store.api_keys import ApiKeyStore
 from corelane.store.link.blocking import Link
+from tests.api.conftest import served
 from tests.tools.receivers import receiver
 from tests.tools.waiting import eventually
 from tests.trip import Tracer, Trip
@@ -68,26 +63,6 @@ def world(settings: Settings, raw: redis.Redis, tiny_artifact: Artifact) -> Sett
         "webhook_allowed_networks": (ip_network("127.0.0.0/8"),),
     }
     return settings.model_copy(update=changes)
-
-
-@contextmanager
-def served(settings: Settings) -> Iterator[str]:
-    """Serve the API from a thread of the name ``api``; yield its address."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-    config = make_config(settings, f"fd://{listener.detach()}", 0.1)
-    runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
-    loop, stop, app = runner.get_loop(), asyncio.Event(), create_app(settings)
-
-    def run() -> None:
-        with runner:
-            runner.run(serve(app, config, stop.wait))
-
-    thread = threading.Thread(target=run, name="api", daemon=True)
-    thread.start()
-    yield url
-    loop.call_soon_threadsafe(stop.set)
-    thread.join(60)
 
 
 @pytest.mark.timeout(120)

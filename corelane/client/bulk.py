@@ -16,7 +16,7 @@ from corelane.client import Client, JobItem, JobParts
 from corelane.client.protocol import OVERLOADED, TOO_LARGE
 from corelane.client.wire import cut_jobs
 from corelane.domain.jobs import DEFAULT_TASK, Item, Job, JobStatus, Result
-from corelane.errors import CorelaneError, ServiceError
+from corelane.errors import CorelaneError, ServiceError, ServiceUnreachable
 from corelane.tasks.results import failed_result, model_result
 
 
@@ -121,9 +121,10 @@ def run_all(
                 run.reached(run.first + index)
     finally:
         if run is None:
-            with suppress(CorelaneError):
+            with suppress(ServiceUnreachable):
                 for job in state.jobs:
-                    client.cancel(job.id)
+                    with suppress(ServiceError):
+                        client.cancel(job.id)
 
 
 def _results(client: Client, state: BulkState) -> Iterator[Result]:

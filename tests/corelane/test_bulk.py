@@ -59,12 +59,14 @@ def test_run_all_goes_on_with_what_is_under_way_while_the_service_takes_no_more(
     assert service.most_open == 1
 
 
-def test_run_all_cancels_what_is_under_way_when_closed(client: Client, service: StandIn) -> None:
+@pytest.mark.parametrize("gone", [0, 1])
+def test_run_all_cancels_what_is_under_way_when_closed(client: Client, service: StandIn, gone: int) -> None:
     results = run_all(client, many(2500), jobs_in_flight=2)
     next(results)
+    service.refusals.extend([problem(404, "not_found", "it was deleted")] * gone)
     results.close()
-    assert service.canceled == list(service.jobs)
-    assert len(service.canceled) == 2
+    assert service.canceled == list(service.jobs)[gone:]
+    assert len(service.jobs) == 2
 
 
 def test_run_all_passes_on_a_refusal_that_concerns_every_item(client: Client, service: StandIn) -> None:

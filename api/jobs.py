@@ -329,6 +329,13 @@ class LateJobs:
         canceling.cancel()
         return await self._store.get(job)
 
+    async def close(self) -> None:
+        """Cancel the late jobs: requests that are sent again reach other processes."""
+        for job, canceling in self._jobs.values():
+            canceling.cancel()
+            with suppress(Unavailable):
+                await self._store.cancel(job)
+
     async def _cancel_later(self, name: str, job: str) -> None:
         await asyncio.sleep(AGAIN_S)
         del self._jobs[name]

@@ -100,6 +100,7 @@ class AppState:
 
     async def _close(self) -> None:
         await self.jobs.completions.close()
+        await self.late_jobs.close()
         await self.keys.close()
         await self.rate_limiter.close()
         for each in self._running:

@@ -7,13 +7,16 @@ from typing import Any
 
 import cohere
 import pytest
+import redis
 from fastapi.testclient import TestClient
 from openai import OpenAI
 
 from api import jobs
+from corelane.settings import Settings
 from corelane.tasks.dialects import listed
 from corelane.tasks.registry import DIALECTS, TASKS
-from tests.api.conftest import Service
+from tests.api.conftest import Service, run_service
+from tests.corelane.store_bench import Bench
 from tests.tools.others_clients import check_cohere, check_hugging_face, check_openai
 from tests.tools.told_core import TOO_LONG, telling
 from tests.tools.waiting import eventually
@@ -23,6 +26,7 @@ MAIN = {"/embed": "feature-extraction", "/predict": "text-classification", "/rer
 
 AT_ONCE, SLOW = {"Prefer": "wait=0"}, {"Prefer": "wait=1"}
 FEATURES = "/v1/hf/feature-extraction"
+ASKED = {"inputs": {"question": "Who?", "context": "Ada."}}
 
 
 @pytest.fixture
@@ -248,6 +252,14 @@ def test_equal_requests_that_are_late_keep_one_job(paused: Service) -> None:
         late = [pool.submit(paused.http.post, FEATURES, json={"inputs": "a"}, headers=SLOW) for _ in range(2)]
         assert [each.result().status_code for each in late] == [503, 503]
     assert sorted(jobs_of(paused)) == ["canceled", "queued"]
+
+
+def test_late_job_is_canceled_when_its_process_stops(settings: Settings, raw: redis.Redis, bell: str) -> None:
+    bench = Bench(settings, raw, bell)
+    for service in run_service(settings, raw, bell):
+        assert service.http.post("/v1/hf/question-answering", json=ASKED, headers=AT_ONCE).status_code == 503
+        [job] = [each["id"] for each in service.http.get("/v1/jobs").json()["data"]]
+    assert bench.get(job).status == "canceled"
 
 
 def test_nothing_is_ready_where_there_is_no_model(api: TestClient) -> None:

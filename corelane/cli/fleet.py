@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,9 +30,6 @@ GONE = ("lost", "out_of_service")
 CoreOption = Annotated[str, typer.Option(help="A core, host/index, or `all`.")]
 WaitOption = Annotated[float, typer.Option("--wait", help="Seconds to wait until it is done; 0 returns at once.")]
 VersionArgument = Annotated[str, typer.Argument(help="A version, NAME@FINGERPRINT, or a name that one version has.")]
-
-#: What each core reports about a version.
-States = Mapping[str, Mapping[str, Any]]
 
 models = CommandGroup(help="Versions of models: list, load, unload, move aliases, package.", no_args_is_help=True)
 
@@ -75,7 +73,11 @@ def load(
     """Load a version on a core, or on all; other versions are served meanwhile."""
     placed = client.load_model(model, core, manifest_sha256=manifest)
     if wait:
-        held = _until_loaded(client, placed, core, wait, manifest)
+
+        def is_named(model: Mapping[str, Any]) -> bool:
+            return manifest in (None, model["manifest_sha256"])
+
+        held = _until_ready(client, placed, core, wait, is_named, everywhere=True)
         print_sentence(placed | {"ready_on": held}, as_json, f"{placed['version']} is ready on {', '.join(held)}")
     else:
         print_sentence(placed, as_json, f"{placed['version']} is wanted; `corelane cores` shows the progress")
@@ -94,7 +96,7 @@ def reload(
     placed = client.reload_model(version, core, manifest_sha256=manifest)
     version = placed["version"]
     if wait:
-        held = _until_reloaded(client, placed, core, wait)
+        held = _until_ready(client, placed, core, wait, partial(_follows, placed=placed), everywhere=False)
         print_sentence(placed | {"ready_on": held}, as_json, f"{version} is loaded again on {', '.join(held)}")
     else:
         print_sentence(placed, as_json, f"{version} will be loaded again; `corelane cores` shows the progress")
@@ -157,41 +159,18 @@ def read_weights(versions: Sequence[str]) -> dict[str, float]:
     return weights
 
 
-def _until_loaded(
-    client: "Client", placed: Mapping[str, Any], core: str, wait_s: float, manifest: str | None
-) -> list[str]:
-    """Return the cores that hold a version once all that should hold it do; raise LoadFailed or NotReady."""
-
-    def progress(living: int, states: States) -> tuple[list[str], str]:
-        ready = [name for name, model in states.items() if model["state"] == "ready"]
-        ready = [name for name in ready if manifest in (None, states[name]["manifest_sha256"])]
-        return ready, "" if ready and len(ready) >= living else f"is ready on {len(ready)} cores"
-
-    return _until(client, placed, core, wait_s, progress)
-
-
-def _until_reloaded(client: "Client", placed: Mapping[str, Any], core: str, wait_s: float) -> list[str]:
-    """Return the cores that hold a version once all have loaded it again; raise LoadFailed or NotReady."""
-
-    def progress(_: int, states: States) -> tuple[list[str], str]:
-        left = [name for name, model in states.items() if model["state"] != "ready" or not _follows(model, placed)]
-        missing = f"is not loaded again on {', '.join(left)}" if left else "is held nowhere"
-        return list(states), "" if states and not left else missing
-
-    return _until(client, placed, core, wait_s, progress)
-
-
-def _until(
+def _until_ready(
     client: "Client",
     placed: Mapping[str, Any],
     core: str,
     wait_s: float,
-    progress: Callable[[int, States], tuple[list[str], str]],
+    is_new: Callable[[Mapping[str, Any]], bool],
+    *,
+    everywhere: bool,
 ) -> list[str]:
-    """Poll until ``progress`` reports that no core is missing, and return its cores.
+    """Return the cores on which a version is ready and ``is_new`` takes it, once these are all that know the version.
 
-    ``progress`` gets the number of living cores, and what they report. Raises LoadFailed if a core failed; NotReady,
-    with what is missing, when time is over.
+    With ``everywhere`` they must be all that live. Raises LoadFailed if a core failed, NotReady when time is over.
     """
     version, began = placed["version"], time.monotonic()
     while True:
@@ -201,12 +180,14 @@ def _until(
         if failed := {name: model for name, model in states.items() if model["reason"] and _follows(model, placed)}:
             reasons = dict.fromkeys(model["reason"] for model in failed.values())
             raise LoadFailed(f"{version} does not load on {', '.join(failed)}: {'; '.join(reasons)}")
-        done, missing = progress(len(living), states)
-        if not missing:
-            return done
+        ready = [name for name, model in states.items() if model["state"] == "ready" and is_new(model)]
+        wanted = len(living if everywhere else states)
+        if ready and len(ready) == wanted:
+            return ready
         waited = time.monotonic() - began
         if waited > wait_s or (not states and waited > BEGIN_S):
-            raise NotReady(f"{version} {missing} after {waited:.0f} s; `corelane cores` says more")
+            told = f"{version} is ready on {len(ready)} of {wanted} cores after {waited:.0f} s"
+            raise NotReady(f"{told}; `corelane cores` says more")
         time.sleep(POLL_S)
 
 

@@ -22,9 +22,8 @@ from corelane.settings import Settings
 from corelane.submitting.large_bodies import LARGE_BYTES, BodyRoom, load
 from corelane.submitting.submitter import require_few_items
 
-#: The preference `wait=N` in a Prefer header (RFC 7240).
+#: The preference `wait=N` in a Prefer header. One that cannot be read is ignored, as RFC 7240 asks.
 WAIT_PREFERENCE = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d{1,6})\"?(?:$|[,;\s])", re.IGNORECASE)
-
 
 #: The value of a body that was not sent.
 NOTHING = object()
@@ -101,9 +100,10 @@ class PlainRequest(JsonRequest):
 
     def waits(self, wait: float | None, prefer: str | None) -> CallerWait:
         """Return how long the caller waits, at most the longest time allowed."""
-        seconds = preferred_wait(prefer or "") if wait is None else wait
+        if wait is None and (preferred := WAIT_PREFERENCE.search(prefer or "")):
+            wait = float(preferred[1])
         most = self.app_state.settings.max_wait_s
-        return CallerWait(None if seconds is None else min(seconds, most), self.receive)
+        return CallerWait(None if wait is None else min(wait, most), self.receive)
 
     async def read(self, model: type[BaseModel] | None) -> Any:
         """Return the parsed body, as an instance of ``model`` if the body is large; NOTHING if there is no body."""
@@ -131,12 +131,6 @@ def require_scope(caller: Caller, scope: Scope) -> None:
     """Raise Forbidden if a caller's key lacks a scope."""
     if scope not in caller.scopes:
         raise Forbidden(f"this API key may not do that: it needs the scope `{scope}`")
-
-
-def preferred_wait(header: str) -> float | None:
-    """Return the seconds of ``Prefer: wait=N``, or None; an unreadable preference is ignored, as RFC 7240 asks."""
-    match = WAIT_PREFERENCE.search(header)
-    return float(match[1]) if match else None
 
 
 def read_json(settings: Settings, sent: bytes, model: type[BaseModel] | None = None) -> Any:

@@ -1,6 +1,5 @@
 """``corelane compile`` and ``corelane models verify``, with a progress bar and a table of the results."""
 
-import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +13,7 @@ from rich.table import Table
 from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.instructions import FAST_BY, THIS_CPU, host_kind, instruction_sets
 from corelane.artifacts.manifest import Artifact, Coverage, Manifest, check_files, model_name
-from corelane.cli.errors import require
+from corelane.cli.errors import require, unwound_by_sigterm
 from corelane.cli.fleet import models
 from corelane.cli.folders import DataOption, writable_folder
 from corelane.cli.options import choice
@@ -123,7 +122,7 @@ def compile_model(
     from compile.build import build
     from compile.tasks.question_answering.evaluation import read_eval_set
 
-    with interrupted_by_sigterm(), show_progress() as report:
+    with unwound_by_sigterm(), show_progress() as report:
         artifact = build(
             source_of(model, settings),
             settings=settings,
@@ -168,7 +167,7 @@ def verify(
 
     if (compiler := target_compilers().get(target)) is None:
         raise CompileFailed(f"artifacts for {target} are verified when they are compiled")
-    with interrupted_by_sigterm(), show_progress() as report:
+    with unwound_by_sigterm(), show_progress() as report:
         artifact = compiler.verify(model, settings, report, neuron_python)
     if as_json:
         print_line(essentials(artifact))
@@ -200,16 +199,6 @@ def compiled(settings: Settings, name: str, target: str, cpu_kind: str | None = 
     except ArtifactRefused:
         return None
     return artifact if cpu_kind is None or artifact.manifest.cpu_kind == kind else None
-
-
-@contextmanager
-def interrupted_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the block as Ctrl-C does, so that a half-written artifact is removed."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 #: The fields of a manifest that programs get: all but those used only to check and feed the model.

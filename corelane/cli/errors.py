@@ -5,6 +5,9 @@ of headers and requests.
 """
 
 import re
+import signal
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -45,6 +48,22 @@ def exit_on_error() -> Iterator[None]:
         raise typer.Exit(1) from None
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
+
+
+@contextmanager
+def unwound_by_sigterm() -> Iterator[None]:
+    """Make SIGTERM end the block by an exception, with what shells use as exit code for it: 128 + 15.
+
+    Does nothing outside the main thread, and where SIGTERM has a handler.
+    """
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def sentence_of(error: CorelaneError) -> str:

@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import orjson
 
+from corelane.cli.errors import unwound_by_sigterm
 from corelane.cli.folders import PARTS_FILE
 from corelane.errors import SetupError
 from corelane.settings import read_settings
@@ -47,19 +47,6 @@ def running_service(data: Path, **changes: object) -> Iterator[str]:
     finally:
         service.send_signal(signal.SIGINT)
         service.wait(STOP_S)
-
-
-@contextmanager
-def unwound_by_sigterm() -> Iterator[None]:
-    """Make SIGTERM raise an exception in this block, unless SIGTERM has a handler. Works in the main thread only."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _wait_until_ready(parts: Path, service: "subprocess.Popen[bytes]", log: Path) -> str:

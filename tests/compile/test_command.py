@@ -7,7 +7,8 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from corelane.cli.commands import CommandGroup
-from corelane.cli.compile import compile_model, interrupted_by_sigterm
+from corelane.cli.compile import compile_model
+from corelane.cli.errors import unwound_by_sigterm
 
 
 @pytest.fixture
@@ -86,6 +87,6 @@ def test_unknown_dtype_is_a_usage_error(invoke: Invoke, tiny_model: Path) -> Non
 
 def test_sigterm_ends_a_compile_as_ctrl_c_does() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt), interrupted_by_sigterm():
+    with pytest.raises(SystemExit), unwound_by_sigterm():
         os.kill(os.getpid(), signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) == before

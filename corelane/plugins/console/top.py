@@ -5,7 +5,6 @@ service replies again. Text from a service is shown as it is: it is not read as 
 terminal.
 """
 
-import signal
 import sys
 import time
 from collections import Counter
@@ -21,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from corelane.cli.commands import Made
-from corelane.cli.errors import sentence_of
+from corelane.cli.errors import sentence_of, unwound_by_sigterm
 from corelane.cli.output import plain, print_line
 from corelane.cli.service import JsonOption, connect
 from corelane.cli.waiting import WaitNotice
@@ -36,9 +35,6 @@ PRINTED_CHARS = 200
 
 #: Replies for which another try is useless.
 REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND)
-
-#: What shells use for a process ended by SIGTERM: 128 + 15.
-TERMINATED = 143
 
 #: States of healthy cores, with their colours; all others are red.
 STATES = {"busy": "green", "idle": "dim", "starting": "yellow", "restarting": "yellow"}
@@ -73,13 +69,15 @@ def top(
 
 def watch(client: "Client", console: Console, interval_s: float) -> None:
     """Draw on the terminal's alternate screen until Ctrl-C; raise the service's refusal."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     found: Overview | None = None
     lost_s, problem = 0.0, ""
     try:
-        with Live(
-            console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
-        ) as live:
+        with (
+            unwound_by_sigterm(),
+            Live(
+                console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False
+            ) as live,
+        ):
             while True:
                 try:
                     found, problem = client.overview(), ""

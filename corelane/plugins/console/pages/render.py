@@ -5,10 +5,8 @@ Every value in a template is escaped. Addresses in templates are relative to the
 """
 
 import re
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from starlette.responses import HTMLResponse, Response
 from api.request_facts import CALLER
 from corelane import __version__, tasks
 from corelane.domain.api_keys import Caller, Scope, scope_names
+from corelane.domain.ids import iso_time
 from corelane.plugins.console.pages.nav import ADDED, NAV
 from corelane.tasks.task import Task
 
@@ -108,12 +107,9 @@ def made_for(task: Task, name: str) -> list[str]:
     return [f"{task.name.replace('-', '_')}/console/{name}.html", f"any/{name}.html"]
 
 
-def iso(value: float | str | datetime) -> str:
-    """Return a time as ISO 8601 in UTC; numbers are seconds."""
-    if isinstance(value, str):
-        return value
-    seconds = value.timestamp() if isinstance(value, datetime) else value
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds * 1000) % 1000:03d}Z"
+def iso(value: float | str) -> str:
+    """Return a time as RFC 3339 in UTC; numbers are seconds."""
+    return value if isinstance(value, str) else iso_time(round(1000 * value))
 
 
 def make_environment() -> jinja2.Environment:

@@ -2,17 +2,12 @@
 
 import csv
 import io
-import os
-import pty
 import re
-import select
 import signal
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,6 +39,7 @@ from corelane.tasks.question_answering.wire import Question
 from corelane.tasks.registry import TASKS
 from corelane.tasks.results import model_result, unanswered_result
 from tests.corelane.stand_in import StandIn, answer, problem
+from tests.tools.terminal import terminal
 from tests.tools.waiting import eventually
 
 QA = TASKS[DEFAULT_TASK]
@@ -372,78 +368,29 @@ def test_a_resume_that_would_ask_otherwise_is_refused(
     assert [result["index"] for result in read(output)] == list(range(5))
 
 
-class Screen:
-    """What was written to a terminal, without its control codes: the lines, and those that were written over."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self.raw = b""
-
-    def close(self) -> None:
-        """Read what is left, and close it."""
-        self.read()
-        os.close(self._descriptor)
-        self._descriptor = -1
-
-    def read(self) -> list[str]:
-        """Read what has come by now; return all lines."""
-        while self._descriptor >= 0 and select.select([self._descriptor], [], [], 0)[0]:
-            try:
-                self.raw += os.read(self._descriptor, 65536)
-            except OSError:
-                break
-        text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self.raw.decode(errors="replace"))
-        return [line for line in re.split(r"[\r\n]+", text) if line]
-
-
-@contextmanager
-def terminal(arguments: list[str], *, with_output: bool) -> Iterator[tuple["subprocess.Popen[bytes]", Screen]]:
-    """Run the command on a terminal of 80 columns; its standard output may be the terminal too."""
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 80))
-    env = os.environ | {"TERM": "xterm", "COLUMNS": "", "NO_COLOR": ""}
-    process = subprocess.Popen(
-        [sys.executable, "-c", COMMAND, *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=theirs if with_output else subprocess.DEVNULL,
-        stderr=theirs,
-        env={name: value for name, value in env.items() if value},
-    )
-    os.close(theirs)
-    screen = Screen(ours)
-    try:
-        yield process, screen
-    finally:
-        process.kill()
-        process.wait()
-        screen.close()
-
-
 def test_the_bar_counts_all_jobs_under_way_and_its_rate_what_this_run_did(service: StandIn, tmp_path: Path) -> None:
     questions, output = write_questions(tmp_path / "q.jsonl", 3000), tmp_path / "a.jsonl"
     service.polls_until_final = 10_000  # half of each job is done, and no more
-    arguments = [str(questions), "-o", str(output), "--url", service.url]
-    with terminal(arguments, with_output=False) as (process, screen):
-        eventually(lambda: any("1,500 of 3,000 lines" in line for line in screen.read()))
+    command = [sys.executable, "-c", COMMAND, str(questions), "-o", str(output), "--url", service.url]
+    with terminal(command, has_output=False) as shown:
+        eventually(lambda: any("1,500 of 3,000 lines" in line for line in shown.lines()))
         assert len(read(output)) == 500
-        process.kill()
-    shown = [line for line in screen.read() if "of 3,000 lines" in line]
-    assert any(" 50% " in line and " left" in line for line in shown)
-    assert max(map(len, screen.read())) <= 80
+    assert any(" 50% " in line and " left" in line for line in shown.lines() if "of 3,000 lines" in line)
+    assert max(map(len, shown.lines())) <= 80
     # What was done before counts as done, and not for the rate.
-    with terminal(arguments, with_output=False) as (_, screen):
-        eventually(lambda: any("1,500 of 3,000 lines" in line for line in screen.read()))
-        assert {line.split()[-1] for line in screen.read() if "of 3,000 lines" in line} == {"0/s"}
+    with terminal(command, has_output=False) as shown:
+        eventually(lambda: any("1,500 of 3,000 lines" in line for line in shown.lines()))
+        assert {line.split()[-1] for line in shown.lines() if "of 3,000 lines" in line} == {"0/s"}
 
 
 def test_results_on_a_terminal_have_no_bar_between_them(service: StandIn, questions: Path) -> None:
-    with terminal([str(questions), "--url", service.url], with_output=True) as (process, screen):
-        eventually(lambda: (screen.read(), process.poll())[1] is not None)
-    *results, counts, rate = screen.read()
+    with terminal([sys.executable, "-c", COMMAND, str(questions), "--url", service.url]) as shown:
+        shown.end()
+    *results, counts, rate = shown.lines()
     assert [orjson.loads(line)["index"] for line in results] == [0, 2, 3, 4, 5, 7]
     assert counts == "6 lines: 3 answered, 1 without an answer, 2 failed"
     assert rate.startswith("6 in ")
-    assert b"\x1b[" not in screen.raw
+    assert b"\x1b[" not in shown.raw
 
 
 def test_standard_input_to_standard_output(service: StandIn, tmp_path: Path) -> None:

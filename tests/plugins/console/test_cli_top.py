@@ -1,19 +1,9 @@
 """``corelane top``: on a pseudo-terminal, in a pipe, and what fits into few lines."""
 
-import fcntl
 import io
-import os
-import pty
-import re
-import select
 import signal
-import struct
-import subprocess
 import sys
-import termios
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager
 from typing import Any
 
 import orjson
@@ -33,11 +23,9 @@ from corelane.domain.overview import (
 )
 from corelane.plugins.console.top import render, title
 from tests.corelane.stand_in import StandIn, problem
+from tests.tools.terminal import Terminal, terminal
 
 LEAVE_SCREEN, SHOW_CURSOR = "\x1b[?1049l", "\x1b[?25h"
-
-#: Everything takes milliseconds; a busy machine much longer.
-WAIT_S = 60
 
 
 @pytest.fixture
@@ -58,79 +46,14 @@ def set_text(service: StandIn, text: str) -> None:
     service.overview = overview(text).model_dump(mode="json")
 
 
-class Terminal:
-    """A command on a pseudo-terminal."""
-
-    def __init__(self, *arguments: str) -> None:
-        self.master, slave = pty.openpty()
-        self.resize(24, 100)
-        command = [sys.executable, "-m", "corelane", "top", *arguments]
-        # A fixed size in the environment would go before the terminal's.
-        env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-        env |= {"TERM": "xterm-256color"}
-        self.process = subprocess.Popen(
-            command, stdin=slave, stdout=slave, stderr=slave, env=env, preexec_fn=lambda: own_terminal(slave)
-        )
-        os.close(slave)
-        self.seen = ""
-
-    def resize(self, rows: int, columns: int) -> None:
-        fcntl.ioctl(self.master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-
-    def type(self, keys: str) -> None:
-        os.write(self.master, keys.encode())
-
-    def until(self, pattern: str) -> str:
-        """Read until the screen's new text matches; return that text."""
-        deadline, self.seen = time.monotonic() + WAIT_S, ""
-        while not re.search(pattern, self.seen, re.DOTALL):
-            assert time.monotonic() < deadline, self.seen
-            self.read(0.2)
-        return self.seen
-
-    def read(self, seconds: float) -> None:
-        if select.select([self.master], [], [], seconds)[0]:
-            # The other end is closed once the command has ended.
-            with suppress(OSError):
-                self.seen += os.read(self.master, 65_536).decode(errors="replace")
-
-    def end(self) -> int:
-        """Wait for the end, reading what is written; return the exit status."""
-        deadline = time.monotonic() + WAIT_S
-        while self.process.poll() is None:
-            assert time.monotonic() < deadline
-            self.read(0.05)
-        self.read(0)
-        return self.process.returncode
-
-
-def heed_interrupts() -> None:
-    """Undo what a shell does to the programs that it starts in the background: they ignore Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
-def own_terminal(slave: int) -> None:
-    """Make it the process's own, so that Ctrl-C there is a signal."""
-    os.setsid()
-    heed_interrupts()
-    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
-
-
-@contextmanager
-def terminal(service: StandIn, *arguments: str) -> Iterator[Terminal]:
-    shown = Terminal("--url", service.url, "--interval", "0.2", *arguments)
-    try:
-        yield shown
-    finally:
-        if shown.process.poll() is None:
-            shown.process.kill()
-            shown.process.wait()
-        os.close(shown.master)
+def on_terminal(service: StandIn) -> AbstractContextManager[Terminal]:
+    top = [sys.executable, "-m", "corelane", "top", "--url", service.url, "--interval", "0.2"]
+    return terminal(top, 100)
 
 
 def test_terminal_follows_the_service_and_is_as_before_after_ctrl_c(service: StandIn) -> None:
     set_text(service, "7 waiting, clear in 3 s")
-    with terminal(service) as shown:
+    with on_terminal(service) as shown:
         shown.until("7 waiting, clear in 3 s.*host/1")
         set_text(service, "5 waiting, clear in 2 s")
         shown.until("5 waiting")
@@ -145,7 +68,7 @@ def test_terminal_follows_the_service_and_is_as_before_after_ctrl_c(service: Sta
 
 def test_lost_connection_is_shown_with_the_last_state_until_the_service_is_back(service: StandIn) -> None:
     set_text(service, "7 waiting")
-    with terminal(service) as shown:
+    with on_terminal(service) as shown:
         shown.until("7 waiting")
         service.is_away = True
         lost = shown.until("no reply for [1-9][0-9]* s: .*host/1")
@@ -159,7 +82,7 @@ def test_lost_connection_is_shown_with_the_last_state_until_the_service_is_back(
 
 def test_terminal_is_as_before_after_sigterm(service: StandIn) -> None:
     set_text(service, "7 waiting")
-    with terminal(service) as shown:
+    with on_terminal(service) as shown:
         shown.until("7 waiting")
         shown.process.send_signal(signal.SIGTERM)
         assert shown.end() == 143
@@ -168,7 +91,7 @@ def test_terminal_is_as_before_after_sigterm(service: StandIn) -> None:
 
 def test_refusal_ends_it_with_the_sentence(service: StandIn) -> None:
     service.refusals.append(problem(403, "forbidden", "this key lacks the scope read"))
-    with terminal(service) as shown:
+    with on_terminal(service) as shown:
         assert shown.end() == 1
         after = shown.seen.rpartition(LEAVE_SCREEN)[2]
         assert "this key lacks the scope read" in after

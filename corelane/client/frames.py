@@ -2,6 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
@@ -64,7 +65,8 @@ def run_frame(
             in_flight.popleft()
     except CorelaneError:
         for job in in_flight:
-            yield from service.call(endpoints.cancel(job.id))
+            with suppress(CorelaneError):
+                yield from service.call(endpoints.cancel(job.id))
         raise
     columns = {**FIRST, **kinds, **LAST}
     found = {name: arrow_array(kind, [row.get(name) for row in results]) for name, kind in columns.items()}

@@ -8,8 +8,9 @@ import polars
 import pytest
 
 from corelane.client import Client
-from corelane.errors import InvalidInput
+from corelane.errors import InvalidInput, ServiceError
 from tests.corelane.both_clients import Awaited
+from tests.corelane.stand_in import StandIn, many, problem
 from tests.corelane.test_tables import MODEL
 
 
@@ -38,5 +39,17 @@ def test_frames_are_given_and_taken(null_service: str, make: Callable[..., Any],
         with pytest.raises(InvalidInput, match="takes a DataFrame of pandas or polars, not a list"):
             client.run_frame(MODEL, [])
         if isinstance(frame, pandas.DataFrame):
-            many = pandas.DataFrame({"text": ["a"] * 5000}, index=[*range(5000, 0, -1)])
-            assert [*client.run_frame(MODEL, many).index] == [*many.index]
+            large = pandas.DataFrame({"text": ["a"] * 5000}, index=[*range(5000, 0, -1)])
+            assert [*client.run_frame(MODEL, large).index] == [*large.index]
+
+
+def test_a_frame_that_cannot_go_on_cancels_its_jobs_though_one_is_gone(client: Client, service: StandIn) -> None:
+    def page(*_: object) -> dict[str, Any]:
+        service.refusals.append(problem(404, "not_found", "it was deleted"))
+        raise RuntimeError("the service broke")
+
+    service.page = page  # type: ignore[assignment, method-assign]
+    rows = many(2500)
+    with pytest.raises(ServiceError, match="HTTP 500"):
+        client.run_frame("one", pandas.DataFrame(rows))
+    assert (len(service.jobs), service.canceled) == (3, [*service.jobs][1:])

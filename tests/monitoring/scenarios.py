@@ -129,10 +129,11 @@ SCENARIOS = [
             'corelane_items_total{version="m@1",outcome="succeeded"}': "0+600x40 24000x100",
             'corelane_items_total{version="m@1",outcome="failed"}': "0+1x40 40x100",
             'corelane_tokens_total{version="m@1"}': "0+90000x40 3600000x100",
-            'corelane_paused_tokens{version="m@1"}': "0x40 9000x100",
+            "corelane_backlog_seconds": "5x40 0x100",
             'corelane_paused_seconds{kind="owner"}': "0x40 0+60x100",
         },
     ),
+    Scenario("all that is open waits for its `not_before`", IDLE | {"corelane_open_items": "50x80"}),
     Scenario("a pause was forgotten", {'corelane_paused_seconds{kind="owner"}': "86000+60x80"}, fires("Paused")),
     Scenario(
         "work waits and nothing was ever answered",

@@ -77,8 +77,8 @@ Weights = Annotated[dict[str, Annotated[float, Field(ge=0, le=1e6)]], Field(min_
 class AliasRequest(Wire):
     """The new meaning of an alias: one ``version``, or several by ``weights``."""
 
-    version: str | None = Field(None, min_length=1, max_length=210)
-    weights: Weights | None = Field(None, description="Versions with their shares, relative to each other.")
+    version: str | None = Field(None, min_length=1, max_length=210, description="A version, or a name that one has.")
+    weights: Weights | None = Field(None, description="Versions or such names with their relative shares.")
     force: bool = Field(False, strict=True, description="Even if no living core holds a version yet.")
 
     @model_validator(mode="after")
@@ -185,11 +185,10 @@ async def set_alias(alias: AliasPath, request: AliasRequest, state: StateDep, ca
     """
     if not ALIAS_NAME.match(alias):
         raise InvalidInput("an alias is lower-case letters, digits, `.`, `_` and `-`, at most 100")
-    for version in request.shares:
-        require_version(version)
-    await state.jobs.submitter.tasks.require_one(each for each, weight in request.shares.items() if weight > 0)
-    await state.rollout.set_alias(alias, request.shares, force=request.force)
-    shares = {version: weight for version, weight in request.shares.items() if weight > 0}
+    given = {await known_version(state, model): weight for model, weight in request.shares.items()}
+    shares = {version: weight for version, weight in given.items() if weight > 0}
+    await state.jobs.submitter.tasks.require_one(shares)
+    await state.rollout.set_alias(alias, shares, force=request.force)
     means = ", ".join(f"{version} {weight:g}" for version, weight in shares.items())
     audit(caller, "alias.set", alias, means)
     return AliasInfo(alias=alias, weights=shares, is_set=True)
@@ -209,16 +208,11 @@ async def require_core(state: AppState, core: str) -> None:
         raise NotFound(f"there is no core {core[:120]!r}; GET /v1/cores lists them, `all` means every one")
 
 
-def require_version(version: str) -> None:
-    """Raise InvalidInput for a malformed version."""
-    if not VERSION_ID.match(version):
-        raise InvalidInput(f"{version[:120]!r} is not a version; versions look like qa-minilm@3f2a94c1d07b")
-
-
 def resolve(state: AppState, model: str) -> str:
     """Return the version that a request means; a name means the newest below the artifact root. Raise InvalidInput."""
     if "@" in model:
-        require_version(model)
+        if not VERSION_ID.match(model):
+            raise InvalidInput(f"{model[:120]!r} is not a version; versions look like qa-minilm@3f2a94c1d07b")
         return model
     try:
         return find_artifact(state.settings.artifact_root, model, state.settings.target).manifest.version_id
@@ -230,7 +224,7 @@ async def known_version(state: AppState, model: str) -> str:
     """Return a version, or the only one of a name; raise InvalidInput or UnknownModel."""
     if "@" in model:
         return model
-    named = {each.version: str(each.summary.get("name")) for each in await state.fleet.models()}
+    named = {each.version: each.version.partition("@")[0] for each in await state.fleet.models()}
     found = [version for version, name in named.items() if name == model]
     if not found:
         raise UnknownModel(no_such_model(model, (*named, *named.values())))

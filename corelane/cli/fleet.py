@@ -129,7 +129,7 @@ def unload(
 def alias(
     client: ServiceClient,
     name: Annotated[str, typer.Argument(help="The alias, as `default`.")],
-    versions: Annotated[list[str] | None, typer.Argument(help="VERSION, or several as VERSION=WEIGHT.")] = None,
+    versions: Annotated[list[str] | None, typer.Argument(help="VERSION or NAME, or several: VERSION=WEIGHT.")] = None,
     delete: Annotated[bool, typer.Option("--delete", help="Remove it: it means again what the settings mean.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Even if no living core holds a version yet.")] = False,
     as_json: JsonOption = False,

@@ -265,7 +265,7 @@ class Jobs:
     async def shown(self, record: JobRecord, *, is_held: bool = False, results: bool = True) -> dict[str, Any]:
         """Return the fields of a ``Job`` that ``describe`` would return."""
         shown = record.shown()
-        if not record.status.is_final and not is_held:
+        if not (record.status.is_final or is_held or shown["waiting_for"]):
             has_begun = record.status is JobStatus.RUNNING
             shown["waiting_for"] = await self._fleet.waiting_for(record.version, record.owner, has_begun=has_begun)
         if results and record.status.is_final and record.total <= INLINE_RESULTS and not record.dropped:

@@ -237,14 +237,14 @@ class JobHead(Wire):
     @field_validator("not_before")
     @classmethod
     def _comes_in_time(cls, not_before: datetime | None, info: ValidationInfo) -> datetime | None:
-        """Refuse a time that is too far ahead, or at which the job would have expired."""
+        """Refuse a time too far ahead, or at which the job would have expired. One that has come asks for nothing."""
         now, expires_in_s = datetime.now(UTC), info.data.get("expires_in_s")
         ahead = (not_before or now) - now
         if ahead > timedelta(days=MOST_DAYS_AHEAD):
             raise ValueError(f"is at most {MOST_DAYS_AHEAD} days ahead: name an earlier time, or send the job later")
         if expires_in_s is not None and timedelta(seconds=expires_in_s) <= ahead:
             raise ValueError("comes after the job expires: let `expires_in_s`, which counts from now, be longer")
-        return not_before
+        return not_before if ahead > timedelta() else None
 
     @property
     def shared_texts(self) -> Mapping[str, str]:
@@ -352,8 +352,8 @@ class Job(BaseModel):
     kept_until: str | None = Field(None, description="Until when a final job and its results are kept.")
     waiting_for: str | None = Field(
         None,
-        description="Why an open job is not worked on: a pause, by whom and since when; or no core holds its model "
-        "version now, and what is expected.",
+        description="Why an open job is not worked on: its `not_before` has not come; a pause, by whom and since when; "
+        "or no core holds its model version now, and what is expected.",
     )
     error: ItemError | None = Field(None, description="Why the job as a whole could not go on.")
     results_from: int = Field(0, ge=0, description="Results before this item were dropped, as their reader asked.")

@@ -120,6 +120,17 @@ def test_job_waits_for_its_time_or_is_told_why_not(service: Service, hours: int,
         assert bool(sentence) or first.json()["not_before"] == f"{time:%Y-%m-%dT%H:%M:%S}.000Z"
         assert bool(sentence) or 3500 < int(first.headers["Retry-After"]) <= 3600
         assert (first.status_code, first.json().get("id")) == (422 if sentence else 202, again.json().get("id"))
+        if not sentence:
+            job = service.http.get(first.json()["urls"]["self"]).json()
+            assert first.json()["waiting_for"] == job["waiting_for"] == f"its time to come, {job['not_before']}"
+            assert service.http.get("/v1/overview").json()["waiting"]["text"].endswith("and none may begin yet")
+            assert service.http.post(job["urls"]["cancel"]).json()["waiting_for"] is None
+
+
+@pytest.mark.parametrize("time", [0, 1_500_000_000])
+def test_time_that_has_come_is_no_time_to_wait_for(service: Service, time: int) -> None:
+    job = service.http.post("/v1/jobs", json=ONE | {"not_before": time}).json()
+    assert job["not_before"] is service.http.get(job["urls"]["self"]).json()["not_before"] is job["waiting_for"] is None
 
 
 # Sent twice

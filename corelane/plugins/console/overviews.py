@@ -117,8 +117,8 @@ def waiting_info(open_items: int, work: Work, rate: float, living: int) -> Waiti
     waiting = f"{open_items:,} item{'' if open_items == 1 else 's'} wait{'s' if open_items == 1 else ''}"
     if not open_items:
         text = "nothing waits"
-    elif not movable and tokens:
-        text = f"{waiting}, all paused"
+    elif not movable:
+        text = f"{waiting}, all paused" if tokens else f"{waiting}, and none may begin yet"
     elif seconds is None:
         text = f"{waiting}, and no core lives"
     else:

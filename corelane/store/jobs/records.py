@@ -130,10 +130,14 @@ class JobRecord:
         return self.input_url is not None and self.file is None and not self.status.is_final
 
     @property
+    def ahead_s(self) -> float:
+        """Return the seconds until the job may begin; below 0 if it may."""
+        return (self.not_before_ms or 0) / 1000 - time.time()
+
+    @property
     def retry_after_s(self) -> int:
         """Return the seconds after which to look at an open job again: when its time has come, in an hour at most."""
-        ahead_s = (self.not_before_ms or 0) / 1000 - time.time()
-        return int(min(max(1, ahead_s), LONGEST_RETRY_S))
+        return int(min(max(1, self.ahead_s), LONGEST_RETRY_S))
 
     @property
     def used(self) -> Used | None:
@@ -149,7 +153,7 @@ class JobRecord:
 
         Addresses are relative to the service.
         """
-        home = f"/v1/jobs/{self.id}"
+        home, is_early = f"/v1/jobs/{self.id}", self.ahead_s > 0 and not self.status.is_final
         shown: dict[str, Any] = {
             "object": "job",
             "id": self.id,
@@ -171,7 +175,7 @@ class JobRecord:
             "not_before": _time(self.not_before_ms),
             "expires_at": _time(self.expires_ms),
             "kept_until": _time(self.kept_until_ms),
-            "waiting_for": None,
+            "waiting_for": f"its time to come, {_time(self.not_before_ms)}" if is_early else None,
             "error": self.error,
             "results_from": self.dropped,
             "retry_of": self.retry_of,

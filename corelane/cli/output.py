@@ -23,7 +23,7 @@ MOST_CHARS = 100_000
 FOLDED_CHARS = 12
 
 #: Width of the column of field names.
-NAME_CHARS = 9
+NAME_CHARS = 11
 
 #: Control characters, line separators, and the marks that change the direction of writing.
 CONTROLS = dict.fromkeys(

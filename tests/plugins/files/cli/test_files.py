@@ -77,7 +77,7 @@ def test_batches_are_created_listed_shown_and_canceled(service: StandIn) -> None
     assert "batch_1  in_progress  2/3" in run(service, "batches", "list", "--limit", 1).stdout
     shown = run(service, "batches", "show", batch["id"]).stdout
     assert "it is no [JSON] (line 7)" in shown
-    assert "expires   2026-01-02T00:00:00.000Z" in shown
+    assert "expires     2026-01-02T00:00:00.000Z" in shown
     assert lines_of(run(service, "batches", "cancel", batch["id"], "--json"))[0]["status"] == "cancelled"
 
 
@@ -92,7 +92,7 @@ def test_a_jobs_webhooks_are_listed_and_posted_again(service: StandIn) -> None:
     shown = run(service, "webhooks", "list", "job_1").stdout
     assert "evt_1_completed  job.completed  dead   1         -     HTTP 500  https://example.com/[hook]" in shown
     assert lines_of(run(service, "webhooks", "redeliver", "evt_1_completed", "--json"))[0]["state"] == "pending"
-    assert "state     pending" in run(service, "webhooks", "redeliver", "evt_1_completed").stdout
+    assert "state       pending" in run(service, "webhooks", "redeliver", "evt_1_completed").stdout
     assert service.requests[-1] == "POST /v1/deliveries/evt_1_completed/redeliver"
 
 

@@ -102,9 +102,8 @@ def _rows_below(group: Any, path: str) -> Iterator[str]:
             continue
         arguments = [each.metavar or each.name.upper() for each in command.params if each.param_type_name == "argument"]
         shown = " ".join([path + name, *arguments]).replace("|", "\\|")
-        options = " ".join(
-            f"`{max(each.opts, key=len)}`" for each in command.params if each.param_type_name == "option"
-        )
+        names = [each.secondary_opts or each.opts for each in command.params if each.param_type_name == "option"]
+        options = " ".join(f"`{max(each, key=len)}`" for each in names)
         yield f"| `{shown}` | {options} | {cell(command.help or '')} |"
 
 

@@ -224,7 +224,7 @@ class CoreLost(EngineError, code="core_lost", retryable=True):
 
 
 class WorkerLost(CorelaneError, code="worker_lost"):
-    """Three workers in a row were lost while they worked on this item; the error says how the last one ended."""
+    """`CORELANE_MAX_ATTEMPTS` workers in a row were lost over this item; the error says how the last one ended."""
 
 
 class ItemsLost(CorelaneError, code="items_lost"):

@@ -50,15 +50,16 @@ def health(
 
 
 def _ask_api(probe: HealthProbe, settings: Settings) -> Finding:
+    url = f"http://127.0.0.1:{settings.port}"
     if probe is HealthProbe.READY:
         from corelane.client import Client
 
-        with Client(f"http://127.0.0.1:{settings.port}", patience_s=0) as client:
-            return {"api": client.base_url}, None if client.ready() else "the API is not ready"
+        with Client(url, patience_s=0) as client:
+            return {"api": url}, None if client.ready() else f"no API that is ready replies at {url}"
     from corelane.cli.own_fleet import replies_http
 
     is_up = asyncio.run(replies_http("127.0.0.1", settings.port))
-    return {"api": f"http://127.0.0.1:{settings.port}"}, None if is_up else "the API does not reply"
+    return {"api": url}, None if is_up else f"no API replies at {url}"
 
 
 def _ask_redis(core: Core, settings: Settings) -> Finding:

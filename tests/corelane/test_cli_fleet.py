@@ -123,11 +123,12 @@ def test_health_of_the_api(service: StandIn) -> None:
     assert (found.exit_code, run("health", CORELANE_PORT=port).stdout) == (0, "")
     for question in ((), ("--ready",)):
         service.refusals.append(problem(503, "not_ready", "no core"))
+        said = f"no API that is ready replies at http://127.0.0.1:{port}"
         found = run("health", *question, "--json", CORELANE_PORT=port)
-        assert (found.exit_code, line_of(found)["ok"], found.stderr.strip()) == (1, False, "the API is not ready")
+        assert (found.exit_code, line_of(found)["ok"], found.stderr.strip()) == (1, False, said)
     for asked in ("--startup", "--live"):
         assert run("health", asked, CORELANE_PORT=port).exit_code == 0
-    assert "does not reply" in run("health", "--live", CORELANE_PORT="1").stderr
+    assert "no API replies at http://127.0.0.1:1" in run("health", "--live", CORELANE_PORT="1").stderr
 
 
 def test_health_of_a_core(settings: Settings) -> None:

@@ -125,7 +125,7 @@ def test_commands_pause_and_resume(service: Service, monkeypatch: pytest.MonkeyP
         assert client.pause("owner", "public").name == "public"
         client.resume("owner", "public")
         assert client.pauses() == []
-    assert run(service, "jobs", "pause", "owner", "somebody")[0] != 0
+    assert "public is the only owner" in run(service, "jobs", "pause", "owner", "somebody")[1]
     assert run(service, "jobs", "pause", "core", "a/0")[0] != 0
 
 

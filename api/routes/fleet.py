@@ -165,8 +165,7 @@ def read_core(raw: dict[str, Any]) -> CoreInfo:
 @router.get("/cores", dependencies=[AS_READER])
 async def list_cores(state: StateDep) -> CoreList:
     """List the cores and their states."""
-    cores = [read_core(raw) for raw in await state.fleet.cores()]
-    return CoreList(data=sorted(cores, key=lambda core: core.core))
+    return CoreList(data=[read_core(raw) for raw in await state.fleet.cores()])
 
 
 @router.get("/models", dependencies=[AS_READER])

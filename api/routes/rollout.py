@@ -208,12 +208,17 @@ async def require_core(state: AppState, core: str) -> None:
         raise NotFound(f"there is no core {core[:120]!r}; GET /v1/cores lists them, `all` means every one")
 
 
+def _well_formed(version: str) -> str:
+    """Return a version; raise InvalidInput if it is malformed."""
+    if not VERSION_ID.match(version):
+        raise InvalidInput(f"{version[:120]!r} is not a version; versions look like qa-minilm@3f2a94c1d07b")
+    return version
+
+
 def resolve(state: AppState, model: str) -> str:
     """Return the version that a request means; a name means the newest below the artifact root. Raise InvalidInput."""
     if "@" in model:
-        if not VERSION_ID.match(model):
-            raise InvalidInput(f"{model[:120]!r} is not a version; versions look like qa-minilm@3f2a94c1d07b")
-        return model
+        return _well_formed(model)
     try:
         return find_artifact(state.settings.artifact_root, model, state.settings.target).manifest.version_id
     except ArtifactRefused as error:
@@ -223,7 +228,7 @@ def resolve(state: AppState, model: str) -> str:
 async def known_version(state: AppState, model: str) -> str:
     """Return a version, or the only one of a name; raise InvalidInput or UnknownModel."""
     if "@" in model:
-        return model
+        return _well_formed(model)
     named = {each.version: each.version.partition("@")[0] for each in await state.fleet.models()}
     found = [version for version, name in named.items() if name == model]
     if not found:

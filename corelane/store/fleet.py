@@ -117,10 +117,10 @@ class Fleet:
         self._link = link
 
     async def cores(self) -> list[dict[str, Any]]:
-        """Return every core with its last heartbeat; of a core lost some time ago, only its name and the time."""
+        """Return every core, by host and number, with its last heartbeat; of one lost long ago, only name and time."""
         now = await self._link.now_ms()
         beats = await self._link("ZRANGEBYSCORE", keys.CORES, now - FORGET_CORE_MS, "+inf", "WITHSCORES")
-        names = sorted((name.decode(), int(at)) for name, at in pairs(beats))
+        names = sorted(((name.decode(), int(at)) for name, at in pairs(beats)), key=lambda each: _in_order(each[0]))
         hashes = await self._link.many([("HGETALL", keys.core(name)) for name, _ in names])
         return [{"core": name, "beat_ms": at, **texts(raw)} for (name, at), raw in zip(names, hashes, strict=True)]
 
@@ -230,3 +230,9 @@ async def read_drain_rate(link: CommonLink) -> float:
     """Read how many tokens a second the cores with work drain; without a living core, the last speed reported."""
     drained, speeds = await link.run("drain_rates", seconds=RATE_SECONDS)
     return drain_rate([int(tokens) for tokens in drained], [float(speed) for speed in speeds if speed is not None])
+
+
+def _in_order(core: str) -> tuple[str, int]:
+    """Return the sort key of a core: the host, and the core's number on it."""
+    host, _, number = core.rpartition("/")
+    return host, int(number) if number.isdecimal() else 0

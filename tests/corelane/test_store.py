@@ -10,8 +10,9 @@ from corelane.domain.jobs import JobStatus, Priority
 from corelane.errors import StoreFull, StoreUnavailable
 from corelane.store import upkeep
 from corelane.store.dispatch import ExchangeRequest, Room
-from corelane.store.fleet import Announcer
+from corelane.store.fleet import Announcer, Fleet
 from corelane.store.link.blocking import Link
+from corelane.store.link.link import CommonLink
 from corelane.tasks.question_answering.wire import Question
 from tests.corelane.store_bench import VERSION, Bench, LoneCore, answered, claimed
 
@@ -357,3 +358,13 @@ def test_core_that_reads_a_document_holds_back_for_nothing(bench: Bench) -> None
     claim = core.claim([VERSION], linger=True, idle=False, laden=True)
     assert claim is not None
     assert claim.jobs == [lone]
+
+
+def test_cores_are_listed_by_host_and_number(bench: Bench) -> None:
+    for name in ("b/0", "a/10", "a/2"):
+        bench.core(name)
+
+    async def names(link: CommonLink) -> list[str]:
+        return [core["core"] for core in await Fleet(link).cores()]
+
+    assert bench.with_link(names) == ["a/2", "a/10", "b/0"]

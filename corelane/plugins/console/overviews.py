@@ -75,7 +75,6 @@ async def read_overview(link: CommonLink) -> Overview:
     now_ms, series = to_ms(now), parse({field.decode(): float(amount) for field, amount in pairs(sums)})
     growth = Growth.since(minute_ago, now_ms, series)
     work, cores = await read_work(link), await read_cores(link)
-    cores = sorted(cores, key=lambda core: in_order(core["core"]))
     living = [core for core in cores if "state" in core]
     return Overview(
         at=iso_time(now_ms),
@@ -101,12 +100,6 @@ async def read_overview(link: CommonLink) -> Overview:
             for owner, tokens, jobs, items, age_ms in owners
         ],
     )
-
-
-def in_order(core: str) -> tuple[str, int]:
-    """Return the sort key of a core: the host, and the core's number on it."""
-    host, _, number = core.rpartition("/")
-    return host, int(number) if number.isdecimal() else 0
 
 
 def waiting_info(open_items: int, work: Work, rate: float, living: int) -> WaitingInfo:

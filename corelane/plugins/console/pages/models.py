@@ -16,7 +16,6 @@ from corelane.domain.placement import ALL_CORES
 from corelane.errors import CorelaneError, InvalidInput
 from corelane.log import get_logger
 from corelane.plugins.console.auth import CONSOLE
-from corelane.plugins.console.overviews import in_order
 from corelane.plugins.console.pages.nav import Update
 from corelane.plugins.console.pages.page_route import PageRoute
 from corelane.plugins.console.pages.render import HEADERS, base_of, fragment, is_htmx, render, rights
@@ -60,7 +59,6 @@ async def reload(
     request: Request, state: StateDep, caller: AdminCaller, version: Text, core: Text = ALL_CORES
 ) -> Response:
     """Load a version's artifact again."""
-    rollout.require_version(version)
     await rollout.reload_model(core, version, state, caller)
     return _done(request, f"{version} is loaded again on {_where(core)}; the old one is served until then.")
 
@@ -129,7 +127,7 @@ async def _set_alias(
 async def _versions(state: AppState) -> dict[str, Any]:
     """Return the versions and the cores, and of each version the cores on which it stands alike."""
     models = (await fleet.list_models(state)).data
-    cores = sorted((await fleet.list_cores(state)).data, key=lambda core: in_order(core.core))
+    cores = (await fleet.list_cores(state)).data
     standing: dict[str, dict[tuple[str, str, int, str], list[str]]] = {}
     for core in cores:
         for each in core.models:

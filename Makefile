@@ -108,7 +108,7 @@ check: $(VENV)/.installed-dev ## Lint, types, import contracts, the Lua library
 house: $(VENV)/.installed-dev ## Measure the house: how large it is, what its users meet, what imports what
 	@$(BIN)/python -m tests.house; $(BIN)/python -m tests.names | tail -n 1
 
-docs: $(VENV)/.installed-dev ## Write docs/reference.md: settings, error codes, commands and metrics, from the code
+docs: $(VENV)/.installed-dev ## Write docs/reference.md and docs/openapi.json from the code
 	$(BIN)/python -m docs.generate
 
 bench-queue: install ## Measure the queue plane alone, over HTTP; BEFORE=CHECKOUT measures another state in turn

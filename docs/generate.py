@@ -1,6 +1,6 @@
-"""Write ``docs/reference.md``: settings, error codes, commands and metrics as the code has them. ``make docs`` runs it.
+"""Write what is published, as the code has it: ``docs/reference.md`` and ``docs/openapi.json``. ``make docs`` runs it.
 
-``tests/docs/test_docs.py`` holds the page equal to what this makes.
+``tests/docs/test_docs.py`` holds both equal to what this makes.
 """
 
 from collections.abc import Iterator
@@ -8,20 +8,25 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
+import orjson
 import typer
 
+from api.app import create_app
 from api.errors import HTTP_CODES, STATUS
 from corelane import errors
 from corelane.cli.app import make_cli
+from corelane.cli.errors import INTERRUPTED
+from corelane.cli.jobs import NOT_ANSWERED
 from corelane.metrics import definitions
 from corelane.settings import Settings
 
 PAGE = Path(__file__).parent / "reference.md"
+DOCUMENT = Path(__file__).parent / "openapi.json"
 
 HEAD = """# Reference
 
 Generated from the code by `make docs`: [settings](#settings), [error codes](#error-codes),
-[commands](#commands), [metrics](#metrics).
+[commands](#commands), [exit codes](#exit-codes), [metrics](#metrics).
 """
 
 SETTINGS = """## Settings
@@ -45,6 +50,17 @@ COMMANDS = """## Commands
 
 `corelane COMMAND --help` says everything. `corelane --install-completion` teaches your shell.
 """
+
+EXITS = """## Exit codes
+"""
+
+#: What each exit code of a command means.
+EXIT_ROWS = {
+    0: "done",
+    1: "it could not be done: a sentence on standard error says what to do",
+    NOT_ANSWERED: "some items were not answered (`batch`, `run`, `jobs watch`), or the command was mistyped",
+    INTERRUPTED: "Ctrl-C",
+}
 
 METRICS = """## Metrics
 
@@ -107,6 +123,12 @@ def _rows_below(group: Any, path: str) -> Iterator[str]:
         yield f"| `{shown}` | {options} | {cell(command.help or '')} |"
 
 
+def exit_rows() -> Iterator[str]:
+    """Yield a row for each exit code."""
+    yield "| exit code | means |\n|---|---|"
+    yield from (f"| `{code}` | {means} |" for code, means in EXIT_ROWS.items())
+
+
 def metric_rows() -> Iterator[str]:
     """Yield a row for each metric."""
     yield "| metric | kind | meaning |\n|---|---|---|"
@@ -117,10 +139,19 @@ def metric_rows() -> Iterator[str]:
 
 def make_page() -> str:
     """Return the whole page."""
-    parts = (SETTINGS, settings_rows()), (ERRORS, error_rows()), (COMMANDS, command_rows()), (METRICS, metric_rows())
+    parts = (
+        *((SETTINGS, settings_rows()), (ERRORS, error_rows()), (COMMANDS, command_rows())),
+        *((EXITS, exit_rows()), (METRICS, metric_rows())),
+    )
     tables = [f"{head}\n{chr(10).join(rows)}\n" for head, rows in parts]
     return "\n".join([HEAD, *tables])
 
 
+def make_document() -> bytes:
+    """Return the OpenAPI document of a service with the default settings."""
+    return orjson.dumps(create_app(Settings()).openapi(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
 if __name__ == "__main__":
     PAGE.write_text(make_page())
+    DOCUMENT.write_bytes(make_document())

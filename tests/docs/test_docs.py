@@ -30,6 +30,10 @@ def test_reference_is_what_the_code_says() -> None:
     assert generate.PAGE.read_text() == generate.make_page(), "run `make docs`"
 
 
+def test_openapi_document_is_what_the_code_gives() -> None:
+    assert generate.DOCUMENT.read_bytes() == generate.make_document(), "run `make docs`"
+
+
 def test_every_setting_has_a_sentence() -> None:
     for name, field in Settings.model_fields.items():
         assert field.description, name

@@ -32,6 +32,7 @@ from tests.tools import cpu_kinds
 from tests.tools.artifacts import keep_built_in, keep_tiny_artifact, keep_tiny_model
 from tests.tools.neuron import save_neuron_artifact, save_neuron_python
 from tests.tools.redis import USER, admin_url, client_of, server_binary, service_url, users_file
+from tests.tools.released import Source, unpack_release
 from tests.tools.s3 import S3Server, serving
 from tests.tools.waiting import eventually
 
@@ -74,7 +75,7 @@ STARTING_FOLDERS = {
     *("integration", "lab", "monitoring", "scaling", "quality"),
 }
 STARTING_IMPORTS = {"subprocess", "Popen", "multiprocessing", "start_fleet", "running_service", "server_argv"}
-STARTING_FIXTURES = {"built_in_data", "fleet", "neuron_python", "s3_server", "tiny_artifact", "tiny_model"}
+STARTING_FIXTURES = {"built_in_data", "fleet", "neuron_python", "released", "s3_server", "tiny_artifact", "tiny_model"}
 
 #: What a file imports that starts a Redis of its own, and what starts a whole service.
 REDIS_IMPORTS, SERVICE_IMPORTS = {"server_argv", "server_binary"}, {"start_fleet", "running_service"}
@@ -358,6 +359,12 @@ def neuron_python(tmp_path_factory: pytest.TempPathFactory) -> str:
 def built_in_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Copy a data folder in which the built-in model is compiled as `serve` would; kept until its makers change."""
     return Path(shutil.copytree(keep_built_in(), tmp_path_factory.mktemp("built-in"), dirs_exist_ok=True))
+
+
+@pytest.fixture(scope="session")
+def released(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    """Return the source of the newest release."""
+    return unpack_release(tmp_path_factory.mktemp("released"))
 
 
 @pytest.fixture(scope="session")

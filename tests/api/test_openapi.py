@@ -85,22 +85,6 @@ def test_jobs_lines_and_results_are_documented_by_task(document: dict[str, Any])
     assert "#/components/schemas/Result" in str(schemas["ResultList"])
 
 
-def test_failures_are_documented_as_problems(document: dict[str, Any]) -> None:
-    responses = document["paths"]["/v1/jobs"]["post"]["responses"]
-    assert {"200", "202", "400", "413", "422", "503"} <= set(responses)
-    content = document["paths"]["/v1/jobs"]["post"]["requestBody"]["content"]
-    assert set(content) == {"application/json", "application/x-ndjson"}
-    assert "application/problem+json" in responses["422"]["content"]
-    assert "HTTPValidationError" not in str(document)
-
-
-def test_every_route_of_a_job_says_that_it_may_be_kept_no_longer(document: dict[str, Any]) -> None:
-    for path, operations in document["paths"].items():
-        if path.startswith("/v1/jobs/{job_id}"):
-            for method, operation in operations.items():
-                assert {"404", "410", "422", "503"} <= set(operation["responses"]), (method, path)
-
-
 def test_stream_of_events_is_documented_event_by_event(document: dict[str, Any]) -> None:
     responses = document["paths"]["/v1/jobs/{job_id}/events"]["get"]["responses"]
     assert {"200", "204", "404", "422", "503"} <= set(responses)
@@ -135,8 +119,3 @@ def test_document_is_valid_and_no_field_with_a_default_is_taken_for_a_required_o
     fields = [each for schema in schemas.values() for each in schema.get("properties", {}).values()]
     assert [each for each in fields if "default" in each] == []
     assert "required" not in schemas["TextClassificationJobRequest"]
-
-
-def test_what_is_posted_to_webhooks_is_documented(document: dict[str, Any]) -> None:
-    body = document["webhooks"]["job"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert body == {"$ref": "#/components/schemas/JobNotice"}

@@ -29,9 +29,9 @@ serve: install ## Run the whole service on this machine until Ctrl-C
 	@$(BIN)/corelane serve
 
 # Long runs (benchmarks, the console in a browser, chaos, failovers, architectures, hosts, cores that come and go, made-up
-# requests, Neuron's stand-in in real processes, pods, Prometheus beside a service): their short forms.
+# requests, Neuron's stand-in in real processes, pods, Prometheus beside a service, upgrades): their short forms.
 LONG_RUNS := $(addprefix tests/,benchmarks browser chaos failover families hosts scaling plugins/backends/neuron/test_targets.py \
-	deploy/test_pods.py monitoring/test_recorded.py \
+	deploy/test_pods.py monitoring/test_recorded.py upgrade/test_upgrade.py \
 	$(patsubst %,integration/test_%.py,fuzz inf1 metrics monitoring neuron))
 
 # Folders with tests that talk to a Redis; `--redis` chooses these: tests/conftest.py.

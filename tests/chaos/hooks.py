@@ -29,6 +29,8 @@ class Hooks:
 
     found: Receiver
     began: float = field(default_factory=time.monotonic)
+    #: Whether each request is refused for now.
+    is_down: bool = False
     #: When requests came, in order; and by their number in ``found.posts`` what they were answered.
     at: list[float] = field(default_factory=list)
     statuses: dict[int, int] = field(default_factory=dict)
@@ -83,7 +85,7 @@ def hooks(seed: int, host: str = "127.0.0.1") -> Iterator[Hooks]:
     kept: list[Hooks] = []
 
     def answer(number: int) -> tuple[int, dict[str, str], bytes]:
-        status = 500 if rng.random() < FAILED_SHARE else 200
+        status = 500 if kept[0].is_down or rng.random() < FAILED_SHARE else 200
         kept[0].at.append(time.monotonic())
         kept[0].statuses[number] = status
         return status, {}, b""

@@ -76,6 +76,8 @@ def build(
         plan = make_plan(
             source, buckets=buckets, name=name, report=report, target=target, lone_rows=lone_rows, task=task
         )
+        if eval_set is not None and not plan.model.task.measures_loss:
+            raise CompileFailed(f"F1 is not measured for {plan.model.task.name}: leave {eval_set.label} out")
         if compiler is not None:
             return compiler.build(plan, added_dtype, options, settings, report)
         if kind:

@@ -133,7 +133,7 @@ def compile_model(
             name=name,
             task=task,
             options=options,
-            eval_set=None if questions is None else read_eval_set(questions, task),
+            eval_set=None if questions is None else read_eval_set(questions),
             cpu_kind=cpu_kind,
             report=report,
         )
@@ -227,7 +227,8 @@ def show_artifact(artifact: Artifact, console: Console) -> None:
     console.print(table)
     if manifest.trial:
         console.print(f"{shown_trial(manifest.trial)}; {kind} serves")
-    if manifest.target == "cpu" and manifest.dtype != "int8" and set(FAST_BY["int8"]) & set(instruction_sets()):
+    is_float = manifest.target == "cpu" and manifest.dtype != "int8"
+    if manifest.f1_questions and is_float and set(FAST_BY["int8"]) & set(instruction_sets()):
         console.print("int8 may be faster on this CPU: `--dtype int8 --questions FILE` compiles it and says its loss")
     if manifest.cores > 1:
         console.print(f"one copy of the model takes {manifest.cores} neighbouring cores")

@@ -19,6 +19,7 @@ from corelane.engine.buckets import Bucket
 from corelane.errors import CompileFailed, InvalidInput
 from corelane.settings import Settings
 from corelane.tasks.question_answering.engine.task import QuestionQuery as Query
+from tests.tasks.tiny import save_tiny
 
 LADDER = [Bucket(length=32, rows=2), Bucket(length=64, rows=2)]
 
@@ -111,6 +112,13 @@ def test_questions_that_cannot_be_asked_are_refused(tiny_model: Path, tmp_path: 
     told = CliRunner().invoke(make_cli(), ["compile", str(tiny_model), "--questions", str(tmp_path / "absent.json")])
     assert told.exit_code != 0
     assert "absent.json" in told.output
+
+
+def test_questions_are_refused_for_a_model_of_another_task(tmp_path: Path) -> None:
+    path = write_squad(tmp_path / "mine.json.gz", [("who wrote it", ["ada"])])
+    save_tiny("bert", "AutoModel", folder := tmp_path / "embedder")
+    with pytest.raises(CompileFailed, match=r"F1 is not measured for feature-extraction: leave mine\.json\.gz out"):
+        build(str(folder), settings=Settings(data_dir=tmp_path), eval_set=read_eval_set(path))
 
 
 def write_squad(path: Path, entries: list[tuple[str, list[str]]]) -> Path:

@@ -16,7 +16,6 @@ from compile.tasks.question_answering.answers import Answer, find_answers
 from compile.tasks.question_answering.samples import sample_queries
 from compile.tasks.task import CompileTask, Row
 from corelane.artifacts.manifest import TokenizerSpec
-from corelane.domain.jobs import DEFAULT_TASK
 from corelane.engine.backends.protocol import Pass
 from corelane.engine.batching import smallest_fit
 from corelane.engine.buckets import Bucket
@@ -25,13 +24,8 @@ from corelane.tasks.question_answering.engine.task import QuestionAnsweringTask,
 from corelane.tasks.question_answering.squad import best_over, read_set, token_f1
 
 
-def read_eval_set(path: Path, task: str | None = None) -> EvalSet:
-    """Return the questions of a SQuAD-format file that have an answer.
-
-    Raises InvalidInput if there are none, or if ``task`` is one that has no use for them.
-    """
-    if task not in (None, DEFAULT_TASK):
-        raise InvalidInput(f"--questions is for {DEFAULT_TASK}, not for {task}")
+def read_eval_set(path: Path) -> EvalSet:
+    """Return the questions of a SQuAD-format file that have an answer; raise InvalidInput if there are none."""
     asked = [question for question in read_set(path).questions if question.gold]
     if not asked:
         raise InvalidInput(f"{path} has no question with an answer")

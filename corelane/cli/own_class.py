@@ -4,7 +4,7 @@ Its log, with what it prints and the tracebacks, goes to standard error. Results
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -24,11 +24,13 @@ from corelane.store.plugin import file_fetcher
 from corelane.tasks.handler.engine.local import LocalHandler, opened
 from corelane.tasks.handler.engine.packaging import manifest_of
 from corelane.tasks.handler.engine.source import look_here, name_of
+from corelane.tasks.task import Task
 
 
-def run_item(path: str, item: Mapping[str, Any], options: Mapping[str, Any]) -> Result:
-    """Return the result of one item."""
+def run_item(path: str, read: Callable[[Task, None], Mapping[str, Any]], options: Mapping[str, Any]) -> Result:
+    """Return the result of the item that ``read`` gives."""
     with opened_class(path) as local:
+        item = read(local.task, None)
         [result] = results_in(local, iter([NumberedLine(0, orjson.dumps(item))]), options)
         return result
 

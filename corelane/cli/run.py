@@ -1,13 +1,14 @@
 """``corelane run``: one item, or lines or a table of items, for a model of any task; results in the same order.
 
-The model's task defines what an item is. One item is given by its fields, or as a text if that is all it needs. Lines
-come from a file, standard input or a URL. Results are shown one a line, or written as JSON; an output file is resumed.
-An argument that is a path, or ends like a file, is never taken for a text.
+The model's task defines what an item is. One item is given by its fields, as JSON, or as a text if that is all it
+needs. Lines come from a file, standard input or a URL. Results are shown one a line, or written as JSON; an output file
+is resumed. An argument that is a path, or ends like a file, is never taken for a text.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,9 +48,9 @@ def run(
         list[str] | None,
         typer.Argument(
             metavar="[TEXT | FIELD=VALUE… | FILE | -]",
-            help="One item: its text, or its fields (repeat one for a list; FIELD:=JSON). Or a file of items: "
-            ".jsonl .csv .tsv .parquet .npy, each perhaps with .gz; lines at s3://… or https://…, or - for stdin, the "
-            "default.",
+            help="One item: its text, its fields (repeat one for a list; FIELD:=JSON), or a JSON object. Or a file of "
+            "items: .jsonl .csv .tsv .parquet .npy, each perhaps with .gz; lines at s3://… or https://…, or - for "
+            "stdin, the default.",
         ),
     ] = None,
     options: Annotated[
@@ -79,8 +80,8 @@ def run(
         from corelane.cli.own_class import run_item, run_lines
 
         if source is None:
-            task = task_named("handler")
-            show_one(task, run_item(model, read_item(task, given), given_options), as_json=as_json)
+            found = run_item(model, partial(read_item, given=given), given_options)
+            show_one(task_named("handler"), found, as_json=as_json)
         elif not run_lines(model, source, output, given_options, overwrite=overwrite):
             raise typer.Exit(2)
         return
@@ -90,7 +91,8 @@ def run(
         info = client.get_model(model)
         task = task_named(info.get("task", DEFAULT_TASK))
         if source is None:
-            show_one(task, result_for(client, read_item(task, given), parts, console), as_json=as_json)
+            its_item = read_item(task, info.get("input_schema"), given)
+            show_one(task, result_for(client, its_item, parts, console), as_json=as_json)
             return
     lines = LinesRun(
         task=task,
@@ -144,21 +146,26 @@ def source_of(given: list[str]) -> Path | None:
     return path
 
 
-def read_item(task: Task, given: list[str]) -> dict[str, Any]:
-    """Return one item from arguments; raise InvalidInput if they are neither its fields nor all of its text."""
-    needed = [name for name, field in task.item.model_fields.items() if field.is_required()]
+def read_item(task: Task, schema: Mapping[str, Any] | None, given: list[str]) -> dict[str, Any]:
+    """Return one item from arguments: its fields, a JSON object, or the text of the only field that it needs.
+
+    ``schema`` is that of the version, if it has one of its own. Raises InvalidInput for other arguments.
+    """
+    schema = schema or task.item.model_json_schema()
+    fields, needed = schema.get("properties", {}), schema.get("required", [])
     found = [FIELD.fullmatch(each) for each in given]
-    if all(each is not None and (each[1] in task.item.model_fields or not needed) for each in found):
+    if all(each is not None and (each[1] in fields or not needed) for each in found):
         return read_fields(given, as_json=False)
     if len(given) == 1 and found[0] is not None:
-        there = unknown_name("field", found[0][1], task.item.model_fields)
+        there = unknown_name("field", found[0][1], fields)
         raise InvalidInput(f"{given[0][:64]!r}: {there}. Give a text of this form with its field, as in text='a=b'")
-    if len(given) == 1 and len(needed) == 1:
-        return {needed[0]: given[0]}
     with suppress(orjson.JSONDecodeError):
         if len(given) == 1 and isinstance(value := orjson.loads(given[0]), dict):
             return value
-    example = " ".join(shown_field(name, value) for name, value in task.example.items())
+    if len(given) == 1 and len(needed) == 1:
+        return {needed[0]: given[0]}
+    shown = task.example if set(needed) <= task.example.keys() else dict.fromkeys(needed, "…")
+    example = " ".join(shown_field(name, value) for name, value in shown.items())
     raise InvalidInput(f"an item of {task.name} has other fields: give them as in {example}")
 
 

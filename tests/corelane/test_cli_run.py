@@ -69,8 +69,9 @@ def test_one_item_is_given_by_its_fields(null_service: str, task: str) -> None:
     assert orjson.loads(printed.stdout).items() >= {"index": 0, "status": "succeeded", **TASKS[task].nothing}.items()
 
 
-def test_one_item_is_given_as_a_text_if_that_is_all_of_it(null_service: str) -> None:
+def test_one_item_is_given_as_json_or_as_a_text_if_that_is_all_of_it(null_service: str) -> None:
     assert call("text-classification@1", "a is b or not", "--url", null_service, "-O", "top_k=1").exit_code == 0
+    assert call("text-classification@1", '{"text": "a"}', "--url", null_service).exit_code == 0
     refused = call("text-ranking@1", "Who?", "--url", null_service)
     assert (refused.exit_code, "query='How tall is the tower?' texts:='[" in refused.stderr) == (1, True)
     assert call("text-classification@1", "Nice.", "--url", null_service, "-O", "top_k=none").exit_code == 1

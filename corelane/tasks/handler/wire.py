@@ -177,7 +177,8 @@ def _check_of(schema: Mapping[str, Any] | None, takes: str) -> Check:
     try:
         from jsonschema_rs import validator_for
 
-        validator = validator_for(dict(schema))
+        # Pydantic drops the fields that a class does not have, unless the class says what becomes of them.
+        validator = validator_for({"additionalProperties": "properties" not in schema, **schema})
     except (ImportError, ValueError):
         return _take_all
 

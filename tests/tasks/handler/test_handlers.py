@@ -136,7 +136,6 @@ def test_bad_item_fails_alone_and_its_batch_is_halved(opened: Open, text: str, d
         ("deeper", "has more than 100 levels"),
         ("leave", "predict raised GeneratorExit at models.py:"),
         ("interrupt", "predict raised KeyboardInterrupt at models.py:"),
-        ("unavailable", "predict raised Unavailable: the database is away"),
         ("system", "predict gave SystemExit; the"),
         ("error", "predict gave InvalidInput; the"),
         ("no number", "units raised ValueError"),
@@ -172,8 +171,10 @@ def test_units_are_bounded_and_bytes_become_base64(opened: Open) -> None:
     assert facts["output_schema"]["properties"]["data"]["format"] == "base64url"
 
 
-def test_error_that_a_handler_gives_keeps_its_code(opened: Open) -> None:
+def test_error_that_a_handler_gives_or_raises_keeps_its_code(opened: Open) -> None:
     assert labels(opened("Careful").results_of(queries(["refuse", "kind"]))) == ["invalid_input", "good"]
+    _, raised = opened("Hostile").results_of(queries(["kind", "unavailable"]))
+    assert raised["error"] == {"code": "unavailable", "detail": "the database is away"}
 
 
 def test_item_of_another_form_fails_alone_and_names_the_field(opened: Open) -> None:
@@ -346,10 +347,12 @@ def bound() -> HandlerTask:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ({"items": [{"text": "a"}, {"words": "b"}]}, '"text" is a required property; made@1 takes {"text": string}'),
+        ({"items": [{"text": "a"}, {}]}, '"text" is a required property; made@1 takes {"text": string}'),
         ({"items": [{"text": 3}]}, "text: 3 is not of type"),
         ({"text": 3}, 'such as {"text":"The room was clean."}'),
         ({"text": "a", "options": {"language": "it"}}, "language"),
+        ({"items": [{"text": "a", "txt": "b"}]}, "('txt' was unexpected); made@1 takes"),
+        ({"text": "a", "options": {"langauge": "fr"}}, "('langauge' was unexpected); these are its options"),
         ({}, "one item's fields in place"),
     ],
 )
@@ -360,8 +363,8 @@ def test_job_of_another_form_is_refused_at_the_api(bound: HandlerTask, body: dic
 
 
 def test_items_and_options_are_kept_as_they_came(bound: HandlerTask) -> None:
-    given = {"text": "a", **{f"field{n}": [n, None] for n in range(40)}}
-    for task in (bound, HandlerTask()):
+    many = {"text": "a", **{f"field{n}": [n, None] for n in range(40)}}
+    for task, given in ((bound, {"text": "a"}), (HandlerTask(), many)):
         job = forms(task).request.model_validate({"items": [{"id": 1, **given}], "options": {"language": "fr"}})
         [item] = cast(list[HandlerItem], job.items)
         assert (item.id, task.fields(*task.parts(item))) == ("1", given)

@@ -100,6 +100,8 @@ class HandlerModel:
         except (RuntimeLost, CoreLost):
             raise
         except BaseException as error:
+            if len(items) == 1 and words_of(error):
+                return [cast(CorelaneError, error)]
             # A batch of several items runs again in halves, down to the item at fault.
             raise self.raised("predict", error, queries) from None
         if not isinstance(found, list | tuple):

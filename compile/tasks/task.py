@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from corelane.engine.task import Query, Window
     from corelane.engine.text.engine import TextEngine
 
+#: The tasks whose models are compiled.
+COMPILED = [name for name in TASKS if find_spec(f"compile.tasks.{name.replace('-', '_')}")]
+
 #: A row of a batch: the number of its query, the query as it was read, and the window of it in this row.
 Row = tuple[int, Any, "Window"]
 
@@ -139,15 +142,14 @@ def compile_task(name: str) -> CompileTask:
 def task_of(label: str, architectures: Sequence[str], folder: Path, config: Mapping[str, Any]) -> str:
     """Return the task that a model was made for, by its architecture; raise ModelRefused if there is none."""
     names = [str(name).removesuffix("Simple") for name in architectures]
-    compiled = [name for name in TASKS if find_spec(f"compile.tasks.{name.replace('-', '_')}")]
-    for task in compiled:
+    for task in COMPILED:
         if compile_task(task).is_made_for(names, folder, config):
             return task
     if not names:
         return DEFAULT_TASK
     raise ModelRefused(
         f"{label} has a head for none of the tasks: it is made for {', '.join(names)}. The tasks are "
-        f"{', '.join(compiled)}; `--task` names one"
+        f"{', '.join(COMPILED)}; `--task` names one"
     )
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from compile.tasks.task import COMPILED
 from corelane.artifacts.finding import find_artifact
 from corelane.artifacts.instructions import FAST_BY, THIS_CPU, host_kind, instruction_sets
 from corelane.artifacts.manifest import Artifact, Coverage, Manifest, check_files, model_name
@@ -23,7 +24,6 @@ from corelane.engine.backends.plugin import TORCHSCRIPT, added_formats, all_targ
 from corelane.engine.buckets import AUTO_BUCKETS
 from corelane.errors import ArtifactRefused, CompileFailed
 from corelane.settings import Settings, read_settings
-from corelane.tasks.registry import TASKS
 
 #: The values of `--format`.
 FORMATS = ("auto", TORCHSCRIPT, *added_formats())
@@ -45,7 +45,7 @@ def compile_model(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Built-in name, local folder or Hugging Face id.")],
     target: Annotated[str, choice(all_targets(), "What to compile for.")] = "cpu",
     task: Annotated[
-        str | None, choice([*TASKS], "What the model is to do, where its head does not say it, as zero-shot.")
+        str | None, choice(COMPILED, "What the model is to do, where its head does not say it, as zero-shot.")
     ] = None,
     buckets: Annotated[
         str,

@@ -8,6 +8,7 @@ from transformers import (
     LongformerConfig,
     LongformerForQuestionAnswering,
 )
+from typer.testing import CliRunner
 
 from compile.build import build
 from compile.model.source import find_source
@@ -24,6 +25,7 @@ from corelane.artifacts.calibration import (
 from corelane.artifacts.finding import find_artifact, list_artifacts
 from corelane.artifacts.instructions import instruction_sets
 from corelane.artifacts.manifest import MANIFEST_NAME, Artifact, check_files, read_artifact
+from corelane.cli.app import make_cli
 from corelane.engine.buckets import DEFAULT_BUCKETS, fitting_buckets, parse_buckets
 from corelane.errors import CompileFailed, ModelRefused
 from corelane.settings import Settings
@@ -235,6 +237,11 @@ def test_wrong_request_is_refused_and_nothing_is_written(
     with pytest.raises(CompileFailed, match=sentence):
         build(str(tiny_model), settings=data, **({"buckets": "4x32", "dtype": "fp32"} | wrong))  # type: ignore[arg-type]
     assert not data.artifact_root.exists()
+
+
+def test_task_without_compiled_models_is_refused_by_name(tiny_model: Path) -> None:
+    told = CliRunner().invoke(make_cli(), ["compile", str(tiny_model), "--task", "handler"])
+    assert (told.exit_code, "'handler' is not one of" in told.output) == (2, True), told.output
 
 
 def test_full_disk_leaves_the_artifact_that_was_there(tiny_model: Path, data: Settings, there: Artifact) -> None:

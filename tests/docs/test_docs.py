@@ -94,6 +94,17 @@ def test_code_files_named_in_the_documents_exist() -> None:
     assert not [(page, path) for page, path in named if not any(ROOT.glob(path))]
 
 
+def test_files_of_the_map_are_below_the_folders_of_their_rows() -> None:
+    """A bare name, as `link.py`, stands beside or below a file or folder that its row names with its path."""
+    for row in re.findall(r"^\|.*$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE):
+        named = re.findall(r"`([\w./-]+)`", row)
+        places = [ROOT / name for name in named if "/" in name or (ROOT / name).is_dir()]
+        folders = [place if place.is_dir() else place.parent for place in places] or [ROOT / "api", ROOT / "corelane"]
+        for name in named:
+            if re.fullmatch(r"\w+\.(py|lua)", name):
+                assert any(next(folder.rglob(name), None) for folder in folders), f"{name}: {row}"
+
+
 def test_prose_is_wrapped_at_100_columns() -> None:
     """Tables, headings and fences may be wider, and so may a line that has no space to break at."""
     wide = []

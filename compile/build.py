@@ -155,11 +155,6 @@ class CpuChoice:
     graphs: Mapping[Way, FormatGraph] = field(default_factory=dict)
     trial: Trial | None = None
 
-    @property
-    def speeds(self) -> Mapping[str, float]:
-        """Sequences/s by way, if there was a trial."""
-        return {} if self.trial is None else {str(way): speed for way, speed in self.trial.speeds.items()}
-
 
 def choose_ways(plan: BuildPlan, dtype: str, format: str, eval_set: EvalSet | None, report: Report) -> CpuChoice:
     """Return the way that was asked for, or hold a trial to choose."""
@@ -234,7 +229,7 @@ def cpu_method(plan: BuildPlan, choice: CpuChoice, way: Way, kind: str) -> Metho
         least_equal=TOLERANCES[dtype].equal,
         evaluate=partial(_evaluate, plan, choice, dtype) if plan.model.task.measures_loss else None,
     )
-    made_by = partial(Toolchain, "cpu", dtype, trial=choice.speeds)
+    made_by = partial(Toolchain, "cpu", dtype, trial={} if choice.trial is None else choice.trial.speeds)
     if graph is not None:
         return method(
             toolchain=made_by(

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from compile.tasks.evaluation import EvalSet, F1Loss
 from corelane.domain.jobs import DEFAULT_TASK
@@ -134,9 +134,7 @@ class CompileTask(ABC):
 
 def compile_task(name: str) -> CompileTask:
     """Return the compile half of a task."""
-    module = import_module(f"compile.tasks.{name.replace('-', '_')}.task")
-    found: CompileTask = module.TASK
-    return found
+    return cast(CompileTask, import_module(f"compile.tasks.{name.replace('-', '_')}.task").TASK)
 
 
 def task_of(label: str, architectures: Sequence[str], folder: Path, config: Mapping[str, Any]) -> str:

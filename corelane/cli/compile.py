@@ -169,10 +169,7 @@ def verify(
         raise CompileFailed(f"artifacts for {target} are verified when they are compiled")
     with unwound_by_sigterm(), show_progress() as report:
         artifact = compiler.verify(model, settings, report, neuron_python)
-    if as_json:
-        print_line(essentials(artifact))
-    else:
-        show_artifact(artifact, Console(highlight=False, soft_wrap=True))
+    show_made(artifact, with_coverage=False, as_json=as_json)
 
 
 @contextmanager
@@ -227,8 +224,7 @@ def show_artifact(artifact: Artifact, console: Console) -> None:
     console.print(table)
     if manifest.trial:
         console.print(f"{shown_trial(manifest.trial)}; {kind} serves")
-    is_float = manifest.target == "cpu" and manifest.dtype != "int8"
-    if manifest.f1_questions and is_float and set(FAST_BY["int8"]) & set(instruction_sets()):
+    if manifest.f1_questions and manifest.dtype != "int8" and set(FAST_BY["int8"]) & set(instruction_sets()):
         console.print("int8 may be faster on this CPU: `--dtype int8 --questions FILE` compiles it and says its loss")
     if manifest.cores > 1:
         console.print(f"one copy of the model takes {manifest.cores} neighbouring cores")

@@ -27,11 +27,10 @@ from corelane.tasks.handler.engine.source import look_here, name_of
 from corelane.tasks.task import Task
 
 
-def run_item(path: str, read: Callable[[Task, None], Mapping[str, Any]], options: Mapping[str, Any]) -> Result:
+def run_item(path: str, read: Callable[[Task], Mapping[str, Any]], options: Mapping[str, Any]) -> Result:
     """Return the result of the item that ``read`` gives."""
     with opened_class(path) as local:
-        item = read(local.task, None)
-        [result] = results_in(local, iter([NumberedLine(0, orjson.dumps(item))]), options)
+        [result] = results_in(local, iter([NumberedLine(0, orjson.dumps(read(local.task)))]), options)
         return result
 
 

@@ -1,14 +1,12 @@
 """``corelane run``: one item, or lines or a table of items, for a model of any task; results in the same order.
 
-The model's task defines what an item is. One item is given by its fields, as JSON, or as a text if that is all it
-needs. Lines come from a file, standard input or a URL. Results are shown one a line, or written as JSON; an output file
-is resumed. An argument that is a path, or ends like a file, is never taken for a text.
+One item is given by its fields, as JSON, or as a text if that is all it needs. Lines come from a file, standard input
+or a URL. An argument that is a path, or ends like a file, is never taken for a text.
 """
 
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -80,7 +78,7 @@ def run(
         from corelane.cli.own_class import run_item, run_lines
 
         if source is None:
-            found = run_item(model, partial(read_item, given=given), given_options)
+            found = run_item(model, lambda own: read_item(own, None, given), given_options)
             show_one(task_named("handler"), found, as_json=as_json)
         elif not run_lines(model, source, output, given_options, overwrite=overwrite):
             raise typer.Exit(2)
@@ -147,10 +145,7 @@ def source_of(given: list[str]) -> Path | None:
 
 
 def read_item(task: Task, schema: Mapping[str, Any] | None, given: list[str]) -> dict[str, Any]:
-    """Return one item from arguments: its fields, a JSON object, or the text of the only field that it needs.
-
-    ``schema`` is that of the version, if it has one of its own. Raises InvalidInput for other arguments.
-    """
+    """Return one item from arguments, by its task's form or its version's own ``schema``; raise InvalidInput."""
     schema = schema or task.item.model_json_schema()
     fields, needed = schema.get("properties", {}), schema.get("required", [])
     found = [FIELD.fullmatch(each) for each in given]

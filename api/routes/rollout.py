@@ -185,8 +185,10 @@ async def set_alias(alias: AliasPath, request: AliasRequest, state: StateDep, ca
     """
     if not ALIAS_NAME.match(alias):
         raise InvalidInput("an alias is lower-case letters, digits, `.`, `_` and `-`, at most 100")
-    given = {await known_version(state, model): weight for model, weight in request.shares.items()}
-    shares = {version: weight for version, weight in given.items() if weight > 0}
+    shares: defaultdict[str, float] = defaultdict(float)
+    for model, weight in request.shares.items():
+        if weight > 0:
+            shares[await known_version(state, model)] += weight
     await state.jobs.submitter.tasks.require_one(shares)
     await state.rollout.set_alias(alias, shares, force=request.force)
     means = ", ".join(f"{version} {weight:g}" for version, weight in shares.items())

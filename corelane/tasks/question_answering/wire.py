@@ -27,7 +27,7 @@ class Question(Item):
     @model_validator(mode="after")
     def _one_context(self) -> Self:
         if (self.context is None) == (self.context_id is None):
-            raise ValueError("give a `context`, or the `context_id` of one of the job's `contexts`")
+            raise ValueError("give a `context`, or in its place the `context_id` of one of the job's `contexts`")
         return self
 
 

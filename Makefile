@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: $(shell grep -oE "^[a-z0-9-]+:" $(firstword $(MAKEFILE_LIST)) | tr -d :)
 
 help: ## List what make can do
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  \033[1m%-12s\033[0m %s\n", $$1, $$2 }'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{ printf "  \033[1m%-15s\033[0m %s\n", $$1, $$2 }'
 
 $(VENV)/.installed: pyproject.toml constraints/cpu.txt constraints/models.txt deploy/install.sh
 	deploy/install.sh $(VENV) all $(PYTHON)

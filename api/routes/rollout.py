@@ -1,5 +1,6 @@
 """Rollout: load and unload versions on cores, and move aliases, while other requests are served without a pause."""
 
+from collections import defaultdict
 from typing import Annotated, Literal, Self
 
 from fastapi import APIRouter, Path, Query
@@ -185,10 +186,10 @@ async def set_alias(alias: AliasPath, request: AliasRequest, state: StateDep, ca
     """
     if not ALIAS_NAME.match(alias):
         raise InvalidInput("an alias is lower-case letters, digits, `.`, `_` and `-`, at most 100")
-    shares: defaultdict[str, float] = defaultdict(float)
+    shares: dict[str, float] = defaultdict(float)
     for model, weight in request.shares.items():
-        if weight > 0:
-            shares[await known_version(state, model)] += weight
+        shares[await known_version(state, model)] += weight
+    shares = {version: weight for version, weight in shares.items() if weight > 0}
     await state.jobs.submitter.tasks.require_one(shares)
     await state.rollout.set_alias(alias, shares, force=request.force)
     means = ", ".join(f"{version} {weight:g}" for version, weight in shares.items())

@@ -215,6 +215,8 @@ def test_alias_that_moves_to_another_task_takes_items_of_that_task_at_once(told:
         assert told.http.put("/v1/aliases/moved", json=means).status_code == 200
         taken = told.http.post("/v1/jobs", json={"model": "moved", "items": given})
         assert (taken.status_code, taken.json()["model"]) == (202, version)
+    twice = told.http.put("/v1/aliases/moved", json={"weights": {"tiny": 1, "tiny@1": 2}})
+    assert twice.json()["weights"] == {"tiny@1": 3}
 
 
 @pytest.mark.parametrize("task", [name for name in FORMED if name != DEFAULT_TASK])

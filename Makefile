@@ -28,10 +28,10 @@ demo: install ## Set up everything and answer examples/questions.jsonl
 serve: install ## Run the whole service on this machine until Ctrl-C
 	@$(BIN)/corelane serve
 
-# Long runs (benchmarks, the console in a browser, chaos, failovers, architectures, hosts, cores that come and go, made-up
-# requests, Neuron's stand-in in real processes, pods, Prometheus beside a service, upgrades): their short forms.
-LONG_RUNS := $(addprefix tests/,benchmarks browser chaos failover families hosts scaling plugins/backends/neuron/test_targets.py \
-	deploy/test_pods.py monitoring/test_recorded.py upgrade/test_upgrade.py \
+# Long runs (benchmarks, the console in a browser, chaos, failovers, architectures, hosts, cores that come and go, an even
+# load, made-up requests, Neuron's stand-in in real processes, pods, Prometheus beside a service, upgrades): short forms.
+LONG_RUNS := $(addprefix tests/,benchmarks browser chaos failover families hosts scaling soak \
+	plugins/backends/neuron/test_targets.py deploy/test_pods.py monitoring/test_recorded.py upgrade/test_upgrade.py \
 	$(patsubst %,integration/test_%.py,fuzz inf1 metrics monitoring neuron))
 
 # Folders with tests that talk to a Redis; `--redis` chooses these: tests/conftest.py.
@@ -136,6 +136,9 @@ s3: $(VENV)/.installed-dev ## Test storage and references against a real S3 serv
 
 scale: $(VENV)/.installed-dev ## Take two cores away under load and bring them back, fifty times, then audit; SCALE="--seed 7"
 	$(BIN)/python -m pytest tests/scaling --rounds 50 $(SCALE)
+
+soak: $(VENV)/.installed-dev ## Hold an even load for two hours while models come and go: nothing may grow; SOAK="--hours 8"
+	$(BIN)/python -m pytest tests/soak --hours 2 $(SOAK)
 
 trip: $(VENV)/.installed-dev ## Print which functions one question enters, from the socket to its webhook, and their lines
 	$(BIN)/python -m pytest -s tests/integration/test_trip.py

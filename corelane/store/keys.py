@@ -120,7 +120,7 @@ RESTARTING = RedisKey("cl:restarting", "string")  # the core whose process is be
 # results_ttl_s after it is done, dead_ttl_s after it was given up.
 delivery = RedisKey("cl:delivery:%s", "hash")
 attempts = RedisKey("cl:tries:%s", "list")  # delivery → its last fifty attempts, JSON; as the delivery
-deliveries = RedisKey("cl:deliveries:%s", "zset")  # job or batch → deliveries by time of event; as the first delivery
+deliveries = RedisKey("cl:deliveries:%s", "zset")  # job or batch → deliveries by time of event; as the last of them
 due = RedisKey("cl:due:%s", "zset")  # host → deliveries by time of the next attempt
 flight = RedisKey("cl:flight:%s", "zset")  # host → deliveries in progress, by the time they are due again
 DUE_HOSTS = RedisKey("cl:due", "zset")  # host → time at which one of its deliveries may be sent

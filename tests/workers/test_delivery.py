@@ -365,6 +365,17 @@ def test_failure_of_an_attempt_that_was_not_held_all_the_time_counts_for_nothing
     assert (found.ids, state(store, delivery)) == ([delivery] * 2, "delivered")
 
 
+def test_list_of_a_jobs_webhooks_is_kept_as_long_as_the_last_of_them(bench: Bench, hooked: Settings) -> None:
+    store = Deliveries(hooked.model_copy(update={"results_ttl_s": 60}))
+    job = bench.submit(1, webhook=Webhook(url="https://a.example/y", events=("job.canceled", "job.completed")))
+    bench.cancel(job)
+    first, last = store.take(2)
+    post_delivered(store, first)
+    assert bench.raw.ttl(f"cl:deliveries:{job}") > 86_400
+    post_delivered(store, last)
+    assert 0 < bench.raw.ttl(f"cl:deliveries:{job}") <= 60
+
+
 def test_deleted_job_takes_its_webhooks_along_even_amid_an_attempt(
     bench: Bench, hooked: Settings, store: Deliveries
 ) -> None:

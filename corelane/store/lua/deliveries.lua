@@ -50,9 +50,8 @@ function deliveries.schedule(event, subject, owner, url, now, ttl, kind, facts, 
   if call('EXISTS', key) == 1 then return id end
   call('HSET', key, 'event', event, 'subject', subject, 'owner', owner, 'url', url, 'host', host, 'at_ms', now,
     'since_ms', now, 'attempts', 0, 'tries', 0, 'state', 'pending', kind, facts, 'headers', headers)
-  call('EXPIRE', key, math.max(ttl, KEEP_DELIVERY_S))
   call('ZADD', keys.deliveries(subject), now, id)
-  call('EXPIRE', keys.deliveries(subject), math.max(ttl, KEEP_DELIVERY_S))
+  for _, kept in ipairs({ key, keys.deliveries(subject) }) do call('EXPIRE', kept, math.max(ttl, KEEP_DELIVERY_S)) end
   call('ZADD', keys.due(host), now, id)
   deliveries.settle_host(host)
   wake_senders()
@@ -80,12 +79,13 @@ function deliveries.announce(job, now, ttl, ...)
   end
 end
 
--- End a delivery: delivered, gone or dead.
+-- End a delivery: delivered, gone or dead. The list of its subject is kept as long as what is on it.
 local function end_delivery(id, host, state, now, ttl)
   local key = keys.delivery(id)
   call('HSET', key, 'state', state, 'ended_ms', now)
-  call('EXPIRE', key, ttl)
-  call('EXPIRE', keys.attempts(id), ttl)
+  local all = keys.deliveries(call('HGET', key, 'subject'))
+  for _, kept in ipairs({ key, keys.attempts(id), all }) do call('EXPIRE', kept, ttl) end
+  for _, other in ipairs(call('ZRANGE', all, 0, -1)) do call('EXPIRE', all, call('TTL', keys.delivery(other)), 'GT') end
   call('ZREM', keys.due(host), id)
   call('HINCRBY', keys.POSTED, state, 1)
   if state == 'delivered' then

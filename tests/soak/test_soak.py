@@ -1,7 +1,8 @@
 """A real `corelane serve` under an even load for hours, while its model is replaced again and again: every item is
 answered once, every end is told once, nothing is left over, and memory, files, threads and keys stay as they are.
 
-`make soak` runs two hours of it; its short form takes three minutes. Latencies are printed, and never judged.
+`make soak` runs two hours of it. The short form takes two minutes, in which nothing settles: growth is judged in the
+long one alone. Latencies are printed, and never judged.
 """
 
 import csv
@@ -98,8 +99,9 @@ def test_service_stays_as_it_is_under_an_even_load(
             work = Work(fleet, client, raw, found.url, seed, shorter)
             pace_s = work.measure()
             with work.load(pace_s):
-                time.sleep(SETTLED_S)
-                work.done.clear()
+                if wanted:
+                    time.sleep(SETTLED_S)
+                    work.done.clear()
                 rows = watch(work, first, hours, row_s, swap_rows)
             for job in list(client.iter_jobs()):
                 with suppress(ServiceError):  # its minute is over
@@ -112,4 +114,4 @@ def test_service_stays_as_it_is_under_an_even_load(
     with capsys.disabled():
         sys.stdout.write("\n".join(["", head, *table(rows), ""]))
     assert [event.answered for event in found.events().values()] == [1] * len(work.found)
-    assert [*work.problems, *wrong, *left, *grown(rows)] == []
+    assert [*work.problems, *wrong, *left, *(grown(rows) if wanted else [])] == []

@@ -28,7 +28,12 @@ RUN --mount=type=bind,from=wheels,target=/wheels --mount=type=cache,target=/root
     fi \
     && deploy/install.sh /opt/corelane compile,otel,remote \
     && /opt/corelane/bin/python -m pip uninstall --quiet --yes pip \
-    && rm -rf /opt/corelane/lib/python*/site-packages/torch/include deploy constraints *.egg-info
+    && rm -rf deploy constraints *.egg-info
+# What no running service reads, 270 MB: packages' own tests, programs that test PyTorch, headers and stubs.
+RUN rm -rf /opt/corelane/lib/python3.*/site-packages/torch/include \
+    && find /opt/corelane/lib/python3.*/site-packages/torch/bin -type f ! -name torch_shm_manager -delete \
+    && find /opt/corelane/lib -type d \( -name test -o -name tests \) -prune -exec rm -r {} + \
+    && find /opt/corelane/lib -type f \( -name "*.pyi" -o -name "*.h" -o -name "*.a" \) -delete
 
 COPY models ./models
 COPY corelane ./corelane
@@ -48,7 +53,8 @@ LABEL org.opencontainers.image.title="Corelane" \
       org.opencontainers.image.revision="${REVISION}"
 RUN groupadd --system --gid 10001 corelane \
     && useradd --system --uid 10001 --gid 10001 --home-dir /app --no-create-home corelane \
-    && install --directory --owner=10001 --group=10001 /data
+    && install --directory --owner=10001 --group=10001 /data \
+    && rm -rf /usr/local/bin/pip* /usr/local/lib/python3.*/ensurepip /usr/local/lib/python3.*/site-packages/pip*
 COPY --from=build /opt/corelane /opt/corelane
 COPY --from=build /app /app
 WORKDIR /app

@@ -1,5 +1,6 @@
 """Files for Docker Compose. Read, not run: there is no Docker where tests run. `make compose-lab` runs them."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ yaml: Any = pytest.importorskip("yaml")
 
 ROOT = Path(__file__).parents[2]
 COMPOSE, MONITORING = ROOT / "docker-compose.yml", ROOT / "deploy" / "monitoring" / "compose.yml"
+IMAGES = ("Dockerfile", "deploy/neuron.Dockerfile", "deploy/inf1.Dockerfile")
 ADDED = sorted((ROOT / "deploy" / "compose").glob("*.yml"))
 
 
@@ -69,7 +71,7 @@ def test_a_container_for_each_core_has_the_device_of_its_core() -> None:
         assert worker["extends"]["service"] in services(ROOT / worker["extends"]["file"])
 
 
-@pytest.mark.parametrize("name", ["Dockerfile", "deploy/neuron.Dockerfile", "deploy/inf1.Dockerfile"])
+@pytest.mark.parametrize("name", IMAGES)
 def test_images_are_built_in_stages_and_run_as_a_user_of_their_own(name: str) -> None:
     lines = (ROOT / name).read_text().splitlines()
     bases = [line for line in lines if line.startswith("FROM ")]
@@ -80,6 +82,20 @@ def test_images_are_built_in_stages_and_run_as_a_user_of_their_own(name: str) ->
     assert "USER 10001:10001" in after
     assert [line for line in after if line.startswith("HEALTHCHECK ")]
     assert not [line for line in after if "pip install" in line]
+
+
+@pytest.mark.parametrize("name", IMAGES)
+def test_what_an_image_copies_is_there_and_reaches_the_build(name: str) -> None:
+    text = (ROOT / name).read_text()
+    copies = [line.split()[1:-1] for line in text.splitlines() if line.startswith("COPY ") and "--from" not in line]
+    sources = {source for line in copies for source in line}
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    allowed = {Path(line[1:]) for line in ignored if line.startswith("!")}
+    assert {"pyproject.toml", "constraints", "models", "corelane", "api", "workers", "compile"} <= sources
+    for source in map(Path, sources):
+        assert {source, *source.parents} & allowed, f".dockerignore keeps {source} out"
+    named = set(re.findall(r"\b(?:constraints|deploy)/[\w./-]*\w", text))
+    assert [each for each in sources | named if not (ROOT / each).exists()] == []
 
 
 def test_the_image_for_inf1_has_the_python_that_runs_its_cores() -> None:

@@ -47,6 +47,9 @@ test: $(VENV)/.installed-dev ## Run the test suite
 test-fast: $(VENV)/.installed-dev ## Run the tests that start no process and compile nothing
 	$(SUITE) --fast $(addprefix --ignore=,$(LONG_RUNS))
 
+test-newest: $(VENV)/.installed-dev ## Run `make test-fast` with the newest packages that pyproject.toml allows; say whose a failure is
+	@$(BIN)/python deploy/newest.py .venv-newest -n $(WORKERS) --no-loadscope-reorder --fast $(addprefix --ignore=,$(LONG_RUNS))
+
 test-long-runs: $(VENV)/.installed-dev ## Run the short form of each long run: benchmarks, browser, chaos, failovers, families, hosts, Neuron
 	$(SUITE) --families $(LONG_RUNS)
 
@@ -149,7 +152,7 @@ hashes: $(VENV)/.installed-dev ## Write digests of the packages that are new in 
 audit: ## Look for known vulnerabilities of the pinned packages
 	@deploy/audit.sh .venv-audit
 
-sbom: $(VENV)/.installed ## Write a bill of materials to sbom.cdx.json; EXTRA=compile for that of the images
+sbom: $(VENV)/.installed ## Write a bill of materials to sbom.cdx.json; EXTRA=compile,remote for these extras
 	@$(BIN)/python deploy/sbom.py --extra $(or $(EXTRA),all) sbom.cdx.json
 
 DIST ?= dist
@@ -168,9 +171,12 @@ image: ## Build the image, labelled with version and revision; IMAGE=NAME:TAG IM
 	docker build --build-context wheels=$(or $(CORELANE_WHEELS),deploy/wheels) --build-arg REVISION=$(REVISION) \
 		$(foreach name,PYTHON_IMAGE HASHES,$(if $($(name)),--build-arg $(name)=$($(name)))) $(IMAGE_OPTIONS) --tag $(IMAGE) .
 
+release: $(VENV)/.installed-dev ## Write to dist/ what is published beside the image: its id and digest, bill of materials, SHA256SUMS
+	@$(BIN)/python deploy/release.py --image $(IMAGE) dist
+
 compose-lab: $(VENV)/.installed-dev ## Run the compose file in a real Docker engine: up, kill each container, monitoring, down
 	@$(BIN)/python -m tests.lab.compose
 
 clean: ## Remove what was installed, compiled and stored here
-	rm -rf $(VENV) .venv-audit sbom.cdx.json .corelane build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) .venv-audit .venv-newest sbom.cdx.json .corelane build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,6 +1,6 @@
 """Write a software bill of materials (CycloneDX 1.6, JSON): ``make sbom``.
 
-It lists what an extra of Corelane brings in, as it is installed in the environment that runs this: version, licence,
+It lists what extras of Corelane bring in, as it is installed in the environment that runs this: version, licence,
 digests of ``constraints/cpu.hashes.txt``, and which package needs which. Files of others that stand in the repository
 (scripts of pages, the built-in model) are listed by their digests.
 """
@@ -44,11 +44,11 @@ def wanted(place: Place, project: dict[str, Any]) -> Iterator[Place]:
             yield normal(needed.name), tuple(sorted(needed.extras))
 
 
-def walk(extra: str, project: dict[str, Any]) -> dict[str, set[str]]:
-    """Return every package that an extra brings in, each with those it needs; without what is not installed here."""
+def walk(extras: str, project: dict[str, Any]) -> dict[str, set[str]]:
+    """Return every package that extras bring in, each with those it needs; without what is not installed here."""
     needs: dict[str, set[str]] = {}
     seen: set[Place] = set()
-    waiting: list[Place] = [("corelane", (extra,))]
+    waiting: list[Place] = [("corelane", tuple(extras.split(",")))]
     while waiting:
         place = waiting.pop()
         if place in seen:
@@ -101,11 +101,11 @@ def shipped() -> Iterator[dict[str, Any]]:
         yield {"type": "file", "bom-ref": name, "name": name, "hashes": [{"alg": "SHA-256", "content": content}]}
 
 
-def make(extra: str) -> dict[str, Any]:
-    """Return the bill of an extra; the same for the same environment."""
+def make(extras: str) -> dict[str, Any]:
+    """Return the bill of extras, with commas between them; the same for the same environment."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     version = re.findall(r'__version__ = "([^"]+)"', (ROOT / "corelane" / "__init__.py").read_text())[0]
-    needs, hashed = walk(extra, project), digests()
+    needs, hashed = walk(extras, project), digests()
     own = {"type": "application", "bom-ref": f"corelane@{version}", "name": "corelane", "version": version}
     described = {name: describe(name, hashed) for name in sorted(set(needs) - {"corelane"})}
     refs = {name: component["bom-ref"] for name, component in described.items()} | {"corelane": own["bom-ref"]}
@@ -124,9 +124,9 @@ def make(extra: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the bill of an extra."""
+    """Write the bill of extras."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--extra", default="all", help="the extra of pyproject.toml")
+    parser.add_argument("--extra", default="all", help="extras of pyproject.toml, with commas between them")
     parser.add_argument("file", type=Path, help="the file to write")
     given = parser.parse_args()
     bill = make(given.extra)

@@ -1,6 +1,7 @@
 """Search the passages by LangChain, which takes the service for a Text Embeddings Inference.
 
-Take `pip install langchain-huggingface` and the address of a model, in this folder:
+Take `pip install "langchain-huggingface<1.2.2"` (later ones take no address of a server) and the address of a model, in
+this folder:
 
     python langchain_tei.py http://127.0.0.1:8000/tei/all-minilm-l6-v2 "how to look after a household appliance"
 """

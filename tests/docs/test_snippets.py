@@ -8,8 +8,8 @@ import pytest
 from tests.tools.snippets import Snippet, snippets
 
 #: Languages that run, those that are read by a test, and those that only show something.
-#: tests/api/test_nginx.py and tests/deploy/test_gateway.py run nginx by its snippets, the latter reads that of Envoy.
-RUN, READ, SHOWN = {"sh", "python"}, {"json", "js"}, {"text", "mermaid", "nginx", "yaml"}
+#: tests/api/test_nginx.py and tests/deploy/test_gateway.py run nginx by its snippets.
+RUN, READ, SHOWN = {"sh", "python"}, {"json", "js"}, {"text", "mermaid", "nginx"}
 
 #: How many snippets cannot run beside the fleet of the tests, and why. One more needs a reason, and a line here.
 ELSEWHERE = {

@@ -32,27 +32,28 @@ TASKS_PLUGINS = ("corelane/tasks/question_answering/quality",)
 #: What is no core inside of ``corelane``.
 OUTSIDE = ("cli", "client", "plugins")
 
-#: Each figure's limit and its goal. The share of tests rose while features went before their tests were cut, and with
-#: the models of the hub that are held against their libraries.
+#: Each figure's limit and its goal. The share of tests rose while features went before their tests were cut, with the
+#: models of the hub that are held against their libraries, and with what a release needs: upgrades from the last,
+#: an even load for hours, the client installed alone. It also brought a page: docs/upgrade.md.
 LIMITS: Mapping[str, tuple[float, float]] = {
-    "lines: product": (58_373, 51_000),
-    "lines: core": (27_311, 25_000),
-    "lines: compile": (3_510, 3_050),
-    "lines: tasks": (6_599, 5_540),
-    "lines: cli, client": (7_766, 5_500),
-    "lines: plugins": (13_187, 12_000),
-    "lines: tests": (53_499, 42_000),
-    "tests ÷ product": (0.92, 0.85),
-    "lines: benchmarks": (3_010, 3_000),
-    "trip of a question: files": (66, 34),
-    "trip of a question: lines": (3_800, 3_000),
+    "lines: product": (58_205, 51_000),
+    "lines: core": (27_300, 25_000),
+    "lines: compile": (3_489, 3_050),
+    "lines: tasks": (6_553, 5_540),
+    "lines: cli, client": (7_706, 5_500),
+    "lines: plugins": (13_157, 12_000),
+    "lines: tests": (53_884, 42_000),
+    "tests ÷ product": (0.93, 0.85),
+    "lines: benchmarks": (3_004, 3_000),
+    "trip of a question: files": (65, 34),
+    "trip of a question: lines": (3_789, 3_000),
     "commands: names at the top": (24, 24),
     "commands: options in all": (228, 224),
     "settings": (80, 70),
     "settings that .env.example shows": (25, 25),
     "lines: docker-compose.yml": (106, 106),
-    "docs: pages": (16, 16),
-    "docs: words": (34_000, 34_000),
+    "docs: pages": (17, 17),
+    "docs: words": (33_916, 33_916),
     "files in circles of imports": (0, 0),
     "lines of the longest module of core": (500, 500),
     "modules of core under 40 lines": (0, 0),

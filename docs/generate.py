@@ -3,6 +3,7 @@
 ``tests/docs/test_docs.py`` holds both equal to what this makes.
 """
 
+import signal
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -60,6 +61,7 @@ EXIT_ROWS = {
     1: "it could not be done: a sentence on standard error says what to do",
     NOT_ANSWERED: "some items were not answered (`batch`, `run`, `jobs watch`), or the command was mistyped",
     INTERRUPTED: "Ctrl-C",
+    128 + signal.SIGTERM: "SIGTERM; `serve` and the parts of a service stop in order, and end with 0",
 }
 
 METRICS = """## Metrics

@@ -30,7 +30,7 @@ DRAIN_TASK = "corelane.drain"
 #: The owner of requests without an API key.
 PUBLIC = "public"
 
-#: Most items in a slice, whatever the settings say. The search for an item's result begins this far before the item.
+#: Most items in a slice. The search for an item's result begins this far before the item.
 MAX_SLICE_ITEMS = 128
 
 #: Prefix of the Celery queues of cores; the queues that belong to no core.
@@ -51,7 +51,7 @@ SMALL_WEIGHT = 8
 #: One in this many claims of a core begins with the lowest priority, so that no priority starves.
 LOW_TURN = 8
 
-#: A ref of more items than this is forged: the settings only allow much smaller slices.
+#: A ref of more items than this is forged: slices are much smaller.
 MOST_REF_ITEMS = 1000
 
 #: Most tokens that a ref is charged. The Lua library takes no number of more digits, and their sums are exact there.

@@ -32,8 +32,9 @@ from tests.tools.artifacts import keep, keep_built_in
 from tests.tools.fleet import HOOKS, Fleet, running
 from tests.tools.waiting import eventually
 
-#: Hours; seconds between rows; rows between swaps of the model; how many times fewer items a job has.
-SHORT, LONG = (1 / 80, 3.0, 5, 40), (2.0, 60.0, 5, 1)
+#: Hours; seconds between rows; rows between swaps of the model; how many times fewer items a job has; how many decks of
+#: work the machine is measured by.
+SHORT, LONG = (1 / 80, 3.0, 5, 40, 1), (2.0, 60.0, 5, 1, 10)
 
 #: After so long under load, what is kept for a minute goes as fast as it comes, in seconds.
 SETTLED_S = 100
@@ -92,12 +93,12 @@ def test_service_stays_as_it_is_under_an_even_load(
     request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seed, wanted = request.config.getoption("--seed"), request.config.getoption("--hours")
-    hours, row_s, swap_rows, shorter = (wanted, *LONG[1:]) if wanted else SHORT
+    hours, row_s, swap_rows, shorter, decks = (wanted, *LONG[1:]) if wanted else SHORT
     first = copy_models(tmp_path)
     with running(Fleet(tmp_path, "--handler", "sentiment:Sentiment", settings=SETTINGS)) as fleet, hooks(seed) as found:
         with fleet.redis.client() as raw, fleet.client() as client:
             work = Work(fleet, client, raw, found.url, seed, shorter)
-            pace_s = work.measure()
+            pace_s = work.measure(decks)
             with work.load(pace_s):
                 if wanted:
                     time.sleep(SETTLED_S)

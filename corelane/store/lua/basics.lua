@@ -36,8 +36,7 @@ local function now_ms() return math.floor(now_us() / 1000) end
 -- life of a server as primary, which has its own replication id, begins far above all earlier lives: at the time, in
 -- units of 100 us, which no count of fences overtakes. If this server's clock is not ahead of the last fence it saw, it
 -- starts from that fence, plus 1000 s and a random part. A server may become primary again after it was replaced, so
--- the id is read again if no fence was made for 100 ms. Numbers stay below 10^14, which processes of earlier versions
--- still write in full.
+-- the id is read again if no fence was made for 100 ms. Numbers stay below 10^14, which Lua writes with all its digits.
 local FENCE_US, FENCE_SURE_US, FENCES_UNSEEN, FENCE_JUMP = 100, 100000, 100000, 10000000
 local function next_fence()
   local now = now_us()

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.engine.text.tokenize import CHARS_PER_TOKEN, LEAST_TOKENS, TextTokens, TokenCache
+from corelane.engine.text.tokenize import CHARS_PER_TOKEN, TEXT_TOKENS, TextTokens, TokenCache
 
 #: Whose contexts they are.
 OWNER = "ada"
@@ -13,7 +13,7 @@ def make_context(tokens: int) -> TextTokens:
 
 
 def test_least_lately_used_makes_way() -> None:
-    contexts = TokenCache(100)
+    contexts = TokenCache(2 * (TEXT_TOKENS + 50))
     for text in "ab":
         contexts.keep((OWNER, text), make_context(50))
     contexts.find((OWNER, "a"))
@@ -43,4 +43,4 @@ def test_never_more_is_kept_than_the_bound(texts: list[tuple[str, int]], bound: 
     for text, tokens in texts:
         contexts.keep((OWNER, text), make_context(tokens))
         kept = {other: found for other, _ in texts if (found := contexts.find((OWNER, other))) is not None}
-        assert sum(max(LEAST_TOKENS, len(context)) for context in kept.values()) <= bound
+        assert sum(TEXT_TOKENS + len(context) for context in kept.values()) <= bound

@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
-#: A cached text counts as at least ``LEAST_TOKENS``, and as one token for each ``CHARS_PER_TOKEN`` characters.
-#: Otherwise texts with few tokens or none (control characters, words of a thousand letters) would be cached without
-#: limit.
-LEAST_TOKENS, CHARS_PER_TOKEN = 16, 4
+#: A cached text takes the memory of so many tokens besides its own: 0.6 kB. It has as many tokens as it has, or one for
+#: each ``CHARS_PER_TOKEN`` characters: some have few or none (control characters, words of a thousand letters).
+TEXT_TOKENS, CHARS_PER_TOKEN = 24, 4
 
 #: The owner of a text, and the text.
 Passage = tuple[str, str]
@@ -76,4 +75,4 @@ class TokenCache:
 
 def _cost(passage: Passage, tokens: TextTokens) -> int:
     _, text = passage
-    return max(LEAST_TOKENS, len(tokens), len(text) // CHARS_PER_TOKEN)
+    return TEXT_TOKENS + max(len(tokens), len(text) // CHARS_PER_TOKEN)

@@ -46,7 +46,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "tests ÷ product": (0.93, 0.85),
     "lines: benchmarks": (3_004, 3_000),
     "trip of a question: files": (65, 34),
-    "trip of a question: lines": (3_789, 3_000),
+    "trip of a question: lines": (3_790, 3_000),
     "commands: names at the top": (24, 24),
     "commands: options in all": (228, 224),
     "settings": (80, 70),

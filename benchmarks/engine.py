@@ -91,7 +91,7 @@ def artifacts_of(before: Path | None, folder: Path) -> dict[str, Artifact]:
         name: find_artifact(*compiled(folder / name, checkout), "cpu") for name, checkout in checkouts(before).items()
     }
     if find_spec("openvino") and not is_quick():
-        argv = [sys.executable, "-m", "compile", MODEL, "--format", "openvino", "--dtype", "int8"]
+        argv = [sys.executable, "-m", "corelane", "compile", MODEL, "--format", "openvino", "--dtype", "int8"]
         subprocess.run(argv, cwd=ROOT, env=environment(data_dir=folder / "int8"), check=True, capture_output=True)
         found["OpenVINO"] = find_artifact(folder / "int8" / "artifacts", MODEL, "cpu")
     return {f"Corelane {each.manifest.dtype}, {name}": each for name, each in found.items()}

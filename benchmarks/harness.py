@@ -191,7 +191,7 @@ def compiled(folder: Path, checkout: Path = ROOT, source: str = MODEL, *options:
     """Return a folder of artifacts, and the model in it: those of the service that was lent, or a checkout's own."""
     if checkout == ROOT and source == MODEL and (running := lent()) is not None:
         return running.data / "artifacts", running.model
-    argv = [python_of(checkout), "-m", "compile", source, *options]
+    argv = [python_of(checkout), "-m", "corelane", "compile", source, *options]
     subprocess.run(argv, cwd=checkout, env=environment(data_dir=folder), check=True, capture_output=True)
     return folder / "artifacts", Path(source).name
 

@@ -287,7 +287,7 @@ def test_terminated_command_takes_its_compilers_with_it(tiny_model: Path, tmp_pa
     eventually(lambda: log.exists() and log.read_text().endswith("\n"))
     compiler = int(log.read_text().split()[0])
     command.send_signal(signal.SIGTERM)
-    assert command.wait() == 130
+    assert command.wait() == 143
     eventually(lambda: not Path(f"/proc/{compiler}").exists())
     assert list((tmp_path / "artifacts").iterdir()) == []
 

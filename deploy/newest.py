@@ -22,7 +22,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parent.parent
 CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 
-#: Stands for all tests where none could be named, as when a library breaks what all of them import.
+#: What we name when pytest names no test: a new release broke something that all tests import.
 ALL = "the whole run"
 
 
@@ -96,7 +96,7 @@ def compare(newest: Path, pinned: Path, cache: Path, options: Sequence[str]) -> 
 def main() -> None:
     """Install, run, and say whose failure it is."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="the environment of the newest releases, made anew")
+    parser.add_argument("folder", type=Path, help="where to install the newest releases; it is deleted first")
     parser.add_argument("options", nargs=argparse.REMAINDER, help="pytest's, which choose the tests")
     given = parser.parse_args()
     newest, pinned = install(given.folder.resolve()), Path(sys.executable)

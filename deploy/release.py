@@ -74,7 +74,7 @@ def write(folder: Path, image: str) -> list[str]:
 
 
 def main() -> None:
-    """Write the folder; say what is in it, and what is not."""
+    """Write the folder, and print what it holds and what is missing."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--image", default="corelane", help="the image's name in this machine's Docker")
     parser.add_argument("folder", type=Path, help="the folder to write")

@@ -94,7 +94,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--only", default="", help="kinds of chaos faults, as kill_child,kill_parent; all if empty")
     parser.addoption("--rounds", type=int, default=1, help="chaos rounds, each with the next seed and a new fleet")
     parser.addoption("--chaos-model", action="store_true", help="chaos with the built-in model, not the null engine")
-    parser.addoption("--hours", type=float, default=0, help="hours of a soak run; 0 is its short form of a minute")
+    parser.addoption("--hours", type=float, default=0, help="hours of a soak run; 0 is its short form of two minutes")
     parser.addoption("--fuzz", type=int, default=4, help="examples a route of the fuzzed API")
     parser.addoption("--families", action="store_true", help="each architecture, rare ones too")
     parser.addoption("--fast", action="store_true", help="only tests that start no process and compile nothing")

@@ -67,7 +67,7 @@ class KeyCache:
         """Read the counter of changes, and record which keys were used; raise StoreUnavailable."""
         used = self._used.copy()
         self._changed = await self._finder.changed(used, time.strftime("%Y-%m-%d", time.gmtime()))
-        self._used -= used  # only now: while Redis is away, none is forgotten
+        self._used -= used  # Redis has them now; an outage would have raised above
 
     def _remember(self, digest: str, found: KeyLookup) -> None:
         self._changed = found.changed

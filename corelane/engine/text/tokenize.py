@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 
-#: A cached text takes the memory of so many tokens besides its own: 0.6 kB. It has as many tokens as it has, or one for
-#: each ``CHARS_PER_TOKEN`` characters: some have few or none (control characters, words of a thousand letters).
+#: Each cached text counts ``TEXT_TOKENS`` for its key and arrays (0.6 kB), and its tokens, but at least one for every
+#: ``CHARS_PER_TOKEN`` characters: control characters and words of a thousand letters make few tokens or none.
 TEXT_TOKENS, CHARS_PER_TOKEN = 24, 4
 
 #: The owner of a text, and the text.

@@ -42,7 +42,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "lines: tasks": (6_553, 5_540),
     "lines: cli, client": (7_706, 5_500),
     "lines: plugins": (13_157, 12_000),
-    "lines: tests": (53_885, 42_000),
+    "lines: tests": (53_882, 42_000),
     "tests ÷ product": (0.93, 0.85),
     "lines: benchmarks": (3_004, 3_000),
     "trip of a question: files": (65, 34),

@@ -36,8 +36,8 @@ OUTSIDE = ("cli", "client", "plugins")
 #: models of the hub that are held against their libraries, and with what a release needs: upgrades from the last,
 #: an even load for hours, the client installed alone. It also brought a page: docs/upgrade.md.
 LIMITS: Mapping[str, tuple[float, float]] = {
-    "lines: product": (58_205, 51_000),
-    "lines: core": (27_300, 25_000),
+    "lines: product": (58_203, 51_000),
+    "lines: core": (27_298, 25_000),
     "lines: compile": (3_489, 3_050),
     "lines: tasks": (6_553, 5_540),
     "lines: cli, client": (7_706, 5_500),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import combinations
 from pathlib import Path
-from statistics import median, quantiles
+from statistics import mean, median, quantiles
 from typing import Any
 
 from corelane.domain.jobs import DEFAULT_TASK
@@ -21,9 +21,6 @@ REMEMBERED = ("once", "gone", "batch")
 #: How far a figure may grow in any case: by this share of it, or by so much of its last word. A part has a connection
 #: more for each caller that is served just then.
 SHARE, ROOM = 0.05, {"MB": 5.0, "files": OPEN, "clients": OPEN, "threads": 3.0, "keys": 100.0}
-
-#: Columns of the table.
-PERIODS = 8
 
 Row = dict[str, float]
 
@@ -50,6 +47,7 @@ def read_processes(fleet: Fleet) -> Row:
         row |= {f"{name} RSS": memory["Rss:"] / 1024, f"{name} PSS MB": memory["Pss:"] / 1024}
         row[f"{name} files"] = sum(len([*(folder / "fd").iterdir()]) for folder in folders)
         row[f"{name} threads"] = sum(len([*(folder / "task").iterdir()]) for folder in folders)
+    row["redis PSS"] = row.pop("redis PSS MB")  # not judged: it has what Redis remembers by intent
     for name in ("files", "redis"):
         row[f"disk {name}"] = 0
         for path in (fleet.data / name).rglob("*"):
@@ -60,16 +58,18 @@ def read_processes(fleet: Fleet) -> Row:
 
 def read_redis(raw: Any) -> Row:
     """Return what Redis holds, without what it remembers by intent, and that by itself."""
-    kept, info = defaultdict[str, list[str]](list), raw.info()
+    kept, info, memory = defaultdict[str, list[str]](list), raw.info(), raw.memory_stats()
     for key in raw.scan_iter(count=1000):
         kept[key.split(":")[1] if key.startswith("cl:") else ""].append(key)
     by_intent = [kept.pop(name) for name in REMEMBERED if name in kept]
-    remembered = sum(len(keys) * (raw.memory_usage(keys[0]) or 0) for keys in by_intent)
+    count = sum(map(len, by_intent))
+    # 200 keys of a kind stand for all of it. Their size is without their places in the tables of all keys.
+    remembered = sum(len(keys) * mean(raw.memory_usage(key) or 0 for key in keys[:200]) for keys in by_intent)
+    remembered += memory["overhead.db.hashtable.lut"] * count / memory["keys.count"]
     return {
         "redis used MB": (info["used_memory"] - remembered) / MB,
         "redis keys": sum(map(len, kept.values())),
-        "redis remembered": sum(map(len, by_intent)),
-        "redis fragmentation": info["mem_fragmentation_ratio"],
+        "redis remembered": count,
         "redis clients": info["connected_clients"],
     }
 
@@ -93,8 +93,8 @@ def grown(rows: Sequence[Row]) -> list[str]:
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield the table in Markdown: medians by period, and the growth after the first quarter."""
-    step = math.ceil(len(rows) / PERIODS)
+    """Yield the table in Markdown: medians of eight periods, and the growth after the first quarter."""
+    step = math.ceil(len(rows) / 8)
     parts = [rows[at : at + step] for at in range(0, len(rows), step)]
     yield " | ".join(["| until minute", *(f"{part[-1]['minute']:.0f}" for part in parts), "growth |"])
     yield "|---" * (len(parts) + 2) + "|"

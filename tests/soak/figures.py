@@ -20,7 +20,7 @@ REMEMBERED = ("once", "gone", "batch")
 
 #: How far a figure may grow in any case: by this share of it, or by so much of its last word. A part has a connection
 #: more for each caller that is served just then.
-SHARE, ROOM = 0.05, {"MB": 5.0, "files": OPEN, "clients": OPEN, "threads": 3.0, "keys": 100.0}
+SHARE, ROOM = 0.05, {"MB": 5.0, "files": OPEN, "clients": OPEN, "threads": 3.0, "keys": 100.0, "fragmentation": 0.1}
 
 Row = dict[str, float]
 
@@ -47,7 +47,7 @@ def read_processes(fleet: Fleet) -> Row:
         row |= {f"{name} RSS": memory["Rss:"] / 1024, f"{name} PSS MB": memory["Pss:"] / 1024}
         row[f"{name} files"] = sum(len([*(folder / "fd").iterdir()]) for folder in folders)
         row[f"{name} threads"] = sum(len([*(folder / "task").iterdir()]) for folder in folders)
-    row["redis PSS"] = row.pop("redis PSS MB")  # not judged: it has what Redis remembers by intent
+    row["redis PSS"] = row.pop("redis PSS MB")  # judged by its parts: what Redis uses, and fragmentation
     for name in ("files", "redis"):
         row[f"disk {name}"] = 0
         for path in (fleet.data / name).rglob("*"):
@@ -63,13 +63,13 @@ def read_redis(raw: Any) -> Row:
         kept[key.split(":")[1] if key.startswith("cl:") else ""].append(key)
     by_intent = [kept.pop(name) for name in REMEMBERED if name in kept]
     count = sum(map(len, by_intent))
-    # 200 keys of a kind stand for all of it. Their size is without their places in the tables of all keys.
     remembered = sum(len(keys) * mean(raw.memory_usage(key) or 0 for key in keys[:200]) for keys in by_intent)
-    remembered += memory["overhead.db.hashtable.lut"] * count / memory["keys.count"]
+    remembered += memory["overhead.db.hashtable.lut"] * count / memory["keys.count"]  # no key's size has its place
     return {
         "redis used MB": (info["used_memory"] - remembered) / MB,
         "redis keys": sum(map(len, kept.values())),
         "redis remembered": count,
+        "redis fragmentation": info["mem_fragmentation_ratio"],
         "redis clients": info["connected_clients"],
     }
 
